@@ -1,0 +1,179 @@
+#include "base/wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+struct item {
+	struct item *next;
+	char *text;
+	size_t len, n_fds;
+	int fds[];
+};
+
+struct wire {
+	struct loop_io io;
+	struct loop *loop;
+	int fd;
+	wire_message_fn *on_message;
+	wire_closed_fn *on_closed;
+	void *data;
+	struct item *head, **tail;
+	size_t queued;
+	bool closed, in_callback, destroyed;
+	char *buf; /* WIRE_MAX_BYTES, receive */
+};
+
+static void item_free(struct item *i)
+{
+	fd_close_many(i->fds, i->n_fds);
+	free(i->text);
+	free(i);
+}
+
+static void wire_release(struct wire *w)
+{
+	loop_io_stop(&w->io);
+	(void)close(w->fd);
+	while (w->head) {
+		struct item *i = w->head;
+
+		w->head = i->next;
+		item_free(i);
+	}
+	free(w->buf);
+	free(w);
+}
+
+static void wire_close(struct wire *w, const char *why)
+{
+	if (w->closed)
+		return;
+	w->closed = true;
+	loop_io_stop(&w->io);
+	w->on_closed(w->data, why);
+}
+
+static void wire_flush(struct wire *w)
+{
+	while (w->head) {
+		struct item *i = w->head;
+
+		if (fd_send(w->fd, i->text, i->len, i->fds, i->n_fds) < 0) {
+			if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
+				break;
+			wire_close(w, strerror(errno));
+			return;
+		}
+		w->head = i->next;
+		if (!w->head)
+			w->tail = &w->head;
+		w->queued--;
+		item_free(i);
+	}
+	loop_io_set(&w->io, LOOP_READ | (w->head ? LOOP_WRITE : 0u));
+}
+
+/* Handles one message. False when there is none left, or the wire is gone. */
+static bool wire_read_one(struct wire *w)
+{
+	int fds[FD_PASS_MAX];
+	size_t n_fds = 0;
+	ssize_t n = fd_recv(w->fd, w->buf, WIRE_MAX_BYTES, fds, FD_PASS_MAX, &n_fds);
+	CLEANUP_ERR struct err *e = NULL;
+	CLEANUP_JS struct js *msg = NULL;
+
+	if (n < 0) {
+		if (errno != EAGAIN)
+			wire_close(w, strerror(errno));
+		return false;
+	}
+	if (n == 0) {
+		wire_close(w, "the peer closed");
+		return false;
+	}
+	msg = js_parse(w->buf, (size_t)n, &e);
+	if (msg && js_is_obj(msg))
+		w->on_message(w->data, msg, fds, n_fds);
+	else
+		wire_close(w, "a message was not a JSON object");
+	fd_close_many(fds, n_fds);
+	return !w->closed && !w->destroyed;
+}
+
+static void wire_event(struct loop_io *io, unsigned events)
+{
+	struct wire *w = io->data;
+
+	w->in_callback = true;
+	if (events & LOOP_WRITE)
+		wire_flush(w);
+	if (events & LOOP_READ)
+		for (int i = 0; i < 64 && !w->closed && !w->destroyed && wire_read_one(w); i++)
+			;
+	w->in_callback = false;
+	if (w->destroyed)
+		wire_release(w);
+}
+
+struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed, void *data)
+{
+	struct wire *w = xcalloc(1, sizeof *w);
+
+	w->loop = l;
+	w->fd = fd;
+	w->on_message = on_message;
+	w->on_closed = on_closed;
+	w->data = data;
+	w->tail = &w->head;
+	w->buf = xmalloc(WIRE_MAX_BYTES);
+	(void)fd_set_nonblock(fd, true);
+	loop_io_init(l, &w->io, fd, LOOP_READ, wire_event, w);
+	return w;
+}
+
+void wire_destroy(struct wire *w)
+{
+	if (!w)
+		return;
+	w->destroyed = true;
+	w->closed = true;
+	loop_io_stop(&w->io);
+	if (!w->in_callback)
+		wire_release(w);
+}
+
+int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds)
+{
+	CLEANUP_FREE char *text = js_print(msg);
+	size_t len = strlen(text);
+	struct item *i;
+
+	js_free(msg);
+	if (len > WIRE_MAX_BYTES || n_fds > FD_PASS_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	if (w->closed || w->queued >= WIRE_QUEUE_MAX) {
+		errno = EPIPE;
+		return -1;
+	}
+	if (!w->head && fd_send(w->fd, text, len, fds, n_fds) == 0)
+		return 0;
+	if (!w->head && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS)
+		return -1; /* the reader's side will see the end and report it once */
+	i = xcalloc(1, sizeof *i + n_fds * sizeof(int));
+	i->text = TAKE_PTR(text);
+	i->len = len;
+	for (; i->n_fds < n_fds; i->n_fds++) {
+		i->fds[i->n_fds] = fcntl(fds[i->n_fds], F_DUPFD_CLOEXEC, 3);
+		if (i->fds[i->n_fds] < 0) {
+			item_free(i);
+			return -1;
+		}
+	}
+	*w->tail = i;
+	w->tail = &i->next;
+	w->queued++;
+	loop_io_set(&w->io, LOOP_READ | LOOP_WRITE);
+	return 0;
+}

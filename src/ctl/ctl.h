@@ -1,0 +1,9 @@
+/* The control API: HTTP/1.1 and JSON on RUNTIME/control.sock. See sbxsv-api(7). */
+#pragma once
+#include "sup/sup.h"
+
+struct ctl;
+/* Binds the socket 0600 (the directory is 0700); peers are checked: same uid or root, our own user and pid namespaces. */
+struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d, void (*on_shutdown)(void *data, int64_t grace_ms),
+		       void *data, struct err **e);
+void ctl_destroy(struct ctl *c);

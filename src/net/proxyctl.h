@@ -1,0 +1,58 @@
+/*
+ * The supervisor's side of sbxsv-proxy: starts it, keeps what it needs to know (listeners, policies, pools), tells
+ * it again after a crash, and makes sockets inside the apps' namespaces when it asks for more. Crash-only: a proxy that
+ * dies is started again at once with the same listeners; a crash-loop is slowed to one start per 100 ms.
+ * Wire messages are described in doc/design.md, "Proxy protocol".
+ */
+#pragma once
+#include "base/json.h"
+#include "base/loop.h"
+#include "policy/policy.h"
+
+enum proxy_gate {
+	PROXY_GATE_HOLD,  /* connections wait in the listen queue */
+	PROXY_GATE_SERVE, /* relayed to the app; a refused inner connect is tried again for a while */
+	PROXY_GATE_RESET, /* accepted and reset at once */
+};
+struct proxyctl;
+struct proxyctl_listen { /* fd: a listening socket of the host, dup()ed by us */
+	int fd;
+	uint16_t host_port, app_port;
+};
+struct proxyctl_jail { /* all fds are taken over */
+	int userns_fd, netns_fd;
+	int egress_fd; /* -1: none */
+	struct {
+		int fd;
+		uint16_t port;
+	} loopback[128];
+	size_t n_loopback;
+};
+struct proxyctl_hooks {
+	/* one object of the event format of doc/design.md without seq and timestamp: {"app":..,"type":..,...} */
+	void (*event)(void *data, const struct js *event);
+	void (*restarted)(void *data, const char *why); /* the proxy died and is being started again */
+	void *data;
+};
+struct proxyctl_app_counters {
+	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;
+};
+/* `program`: path of sbxsv-proxy. `run_as`: uid/gid for the proxy under root, (uid_t)-1 keeps. NULL with *e. */
+struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
+				 const struct proxyctl_hooks *hooks, struct err **e);
+/* Kills and reaps the proxy (waits at most 50 ms for it), closes everything. */
+void proxyctl_destroy(struct proxyctl *p);
+int proxyctl_pidfd(const struct proxyctl *p); /* -1 while it is being restarted */
+pid_t proxyctl_pid(const struct proxyctl *p); /* 0 likewise */
+
+/* Per app; unknown apps are made on first use. */
+int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy *policy, struct err **e);
+int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n, struct err **e);
+void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate);
+/* A new launch: the previous jail's sockets, pool and connections are dropped. */
+void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail);
+void proxyctl_drop_jail(struct proxyctl *p, const char *app);
+void proxyctl_remove(struct proxyctl *p, const char *app); /* listeners too */
+void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyctl_app_counters *ret);
+/* Last denied targets, newest first: [{"host","port","count","rule","hint","last"}]; owned by caller. */
+struct js *proxyctl_denied(const struct proxyctl *p, const char *app);

@@ -1,0 +1,97 @@
+/*
+ * Network policy of one app. Pure: no I/O, no clock, no globals. One decide() serves the proxy, `sbxsv check
+ * --allow` and, later, policy DNS and learning, so that what is shown is what is enforced.
+ *
+ * A name is judged first (policy_decide_host); the proxy then resolves it, and every address of the answer is
+ * judged (policy_decide_answer): one address that is not public refuses the whole answer. A literal address is
+ * judged by policy_decide_addr. Addresses that are local to this machine are known only to the kernel: the proxy
+ * asks it at dial time, in addition to all this.
+ */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define HOST_MAX 254 /* RFC 1035 2.3.4: 253 characters and a NUL */
+
+/* --- host names and addresses (src/policy/host.c, addr.c) --- */
+
+struct addr { /* an IPv4 or IPv6 address */
+	int family; /* AF_INET or AF_INET6 */
+	union {
+		struct in_addr v4;
+		struct in6_addr v6;
+	};
+};
+
+enum addr_class {
+	ADDR_PUBLIC,
+	ADDR_PRIVATE, /* RFC 1918, 100.64/10, fc00::/7: reachable with AllowAddress= */
+	ADDR_LOOPBACK,
+	ADDR_LINK_LOCAL, /* metadata services live here: never grantable */
+	ADDR_UNSPECIFIED,
+	ADDR_MULTICAST,
+	ADDR_RESERVED, /* documentation, benchmarking, 0/8, 240/4, Teredo, anything outside 2000::/3 */
+};
+
+/* Canonical form of a host given by a client or a rule: lower case, one trailing dot dropped, IDNA refused, each
+ * label [a-z0-9_-]. Returns 0 and fills out; -1 when it is no host name (also for anything number-like that is not
+ * a canonical dotted quad: that is an address, see host_parse_addr). `len` bytes, NUL bytes are refused. */
+int host_canon(const char *text, size_t len, char out[HOST_MAX], struct err **e);
+/* Canonical dotted quad, or IPv6 text without brackets and without a zone. */
+int host_parse_addr(const char *text, size_t len, struct addr *ret);
+void addr_format(const struct addr *a, char out[INET6_ADDRSTRLEN]);
+/* Class of the address; v4-mapped, NAT64 (64:ff9b::/96), 6to4 and v4-compatible are judged by what they embed. */
+enum addr_class addr_classify(const struct addr *a);
+const char *addr_class_name(enum addr_class c);
+void addr_from_sockaddr(struct addr *ret, const struct sockaddr_storage *sa);
+socklen_t addr_to_sockaddr(const struct addr *a, uint16_t port, struct sockaddr_storage *ret);
+bool addr_equal(const struct addr *a, const struct addr *b);
+
+/* --- rules --- */
+
+enum egress { EGRESS_OFF, EGRESS_HOSTS, EGRESS_ALL };
+const char *egress_name(enum egress e);
+
+struct policy; /* immutable once built; opaque */
+
+struct policy *policy_create(enum egress egress);
+void policy_destroy(struct policy *p);
+enum egress policy_egress(const struct policy *p);
+/* Each parses one value of a unit key. `origin` is "notes.app:12" and is carried into verdicts. -1 with *e. */
+int policy_add_allow(struct policy *p, const char *text, const char *origin, struct err **e);   /* Allow= */
+int policy_add_deny(struct policy *p, const char *text, const char *origin, struct err **e);    /* Deny= */
+int policy_add_address(struct policy *p, const char *text, const char *origin, struct err **e); /* AllowAddress= */
+int policy_add_connect(struct policy *p, const char *text, const char *origin, struct err **e); /* Connect=443,8000-8100 */
+void policy_set_sni_match(struct policy *p, bool on); /* SniPolicy=match (default) or off */
+void policy_set_ech_refuse(struct policy *p, bool on); /* Ech=refuse; default allow */
+bool policy_sni_match(const struct policy *p);
+bool policy_ech_refuse(const struct policy *p);
+/* Syntax checks for the unit reader (no policy needed): 0, or -1 with the reason. */
+int policy_check_host_rule(const char *text, struct err **e);
+int policy_check_address_rule(const char *text, struct err **e);
+int policy_check_ports(const char *text, struct err **e);
+
+/* The form that travels to sbxsv-proxy. from_json accepts only what to_json makes. */
+struct js *policy_to_json(const struct policy *p);
+struct policy *policy_from_json(const struct js *j, struct err **e);
+
+enum verdict_action { VERDICT_ALLOW, VERDICT_DENY };
+struct verdict {
+	enum verdict_action action;
+	bool by_address;    /* allowed by AllowAddress=, so a private address is all right */
+	bool literal;       /* the target was an address, so there is no name an SNI must equal */
+	char rule[320];     /* "notes.app:12 Allow=*.x.com", or "default-deny", "closed: loopback", ... */
+	char reason[160];   /* one clause for people: "no Allow= line names this host" */
+	char hint[320];     /* the line that would allow it, "Allow=x.com", or "" when nothing can */
+};
+/* `host` canonical, see host_canon. */
+void policy_decide_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret);
+void policy_decide_addr(const struct policy *p, const struct addr *a, uint16_t port, struct verdict *ret);
+/* The answer of resolving `host`, already allowed with verdict `by`. Any address that may not be dialled refuses
+ * all of it. */
+void policy_decide_answer(const struct policy *p, const char *host, uint16_t port, const struct verdict *by,
+			  const struct addr *answer, size_t n, struct verdict *ret);

@@ -1,0 +1,67 @@
+/*
+ * Jail backends. `linux` builds namespaces, `none` is for Enforce=off; landlock, bwrap, docker and seatbelt have
+ * their place here. A backend is asked "can you" (probe, by a real trial launch) before "do" (launch).
+ *
+ * Launch never blocks. The caller gets a struct launch at once; when the jail stands and sbxsv-init is being
+ * executed, or when building it failed, on_done is called from the loop. The pidfd is valid from the start, so
+ * that a launch can be killed in the middle.
+ */
+#pragma once
+#include "base/loop.h"
+#include "sandbox/plan.h"
+
+/* What the running process really got. Shown by status; "not in force" beats a wish. */
+struct isolation {
+	const char *backend; /* "linux", "none" */
+	bool user_ns, mount_ns, pid_ns, net_ns, seccomp, nested_ns_off, no_new_privs;
+	int landlock_abi;      /* 0: no Landlock layer */
+	bool survivors_possible; /* no pid namespace */
+	bool groups_kept;      /* supplementary groups that could not be dropped */
+	struct strv missing;   /* best-effort: what the unit asked for and the machine could not give */
+};
+void isolation_finish(struct isolation *i);
+
+enum { LAUNCH_SOCKETS_MAX = 128 };
+struct launch_sockets { /* made inside the app's network namespace by the hook, passed out */
+	int fds[LAUNCH_SOCKETS_MAX];
+	size_t n;
+};
+
+struct launch_io { /* fds stay the caller's; the child gets copies */
+	int stdin_fd, stdout_fd, stderr_fd;
+	int init_fd;       /* O_PATH fd of sbxsv-init */
+	int supervisor_pidfd; /* so that the child can see that its parent died before PDEATHSIG was set; -1: none */
+	/* Runs in the child, inside the new network namespace, with its capabilities, before the mounts. It may make
+	 * sockets and puts them into `out`; they reach on_done. NULL: nothing. -1 with *e fails the launch. */
+	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e);
+	void *inside_net_data;
+	bool new_session;  /* setsid for the app: always, but for `exec` on a terminal */
+};
+
+struct launch_done {
+	struct isolation isolation; /* take it by copying and zeroing */
+	struct launch_sockets sockets; /* likewise: set n to 0 after taking */
+	int userns_fd, netns_fd;  /* to make sockets inside later; take by setting to -1; -1 without a netns */
+	int diag_fd;              /* NETLINK_SOCK_DIAG socket made inside; -1 without a netns */
+};
+struct launch;
+/* error: NULL on success. The launch stays the caller's. */
+typedef void launch_done_fn(void *data, struct launch *l, struct launch_done *done, const struct err *error);
+
+struct backend {
+	const char *name;
+	/* A trial launch with a hard limit of 4 s. 0: works; -1 with the reason and the fix. Blocks: doctor only. */
+	int (*probe)(struct isolation *ret, struct err **e);
+	struct launch *(*launch)(struct loop *loop, const struct plan *plan, const struct launch_io *io,
+				 launch_done_fn *on_done, void *data, struct err **e);
+	/* Why an errno of a failed launch happened and what to change; owned by caller. */
+	char *(*explain)(int error, const char *step);
+};
+const struct backend *backend_for(const struct unit *u, struct err **e);
+extern const struct backend backend_linux, backend_none;
+
+/* The pid-namespace init (or, for none, the app); dead when nothing of the app is left. Owned by the launch. */
+int launch_pidfd(const struct launch *l);
+pid_t launch_pid(const struct launch *l);
+/* Frees. Does not kill: the owner has reaped the pidfd. */
+void launch_destroy(struct launch *l);

@@ -1,0 +1,101 @@
+/*
+ * A plan says everything about one jail before anything is done: which paths, which environment, which program,
+ * which identity, which kernel layers. It is made by pure code from a unit and a view of the file system, so it
+ * can be golden-tested, shown (`sbxsv check --path`), and compared with what a backend then really did.
+ *
+ * Order of rules: grants first (system roots, toolchain, app and data directories, Read=, Write=), the most specific
+ * path wins; hidden places come after all grants and win over them; a grant below a hidden place leaves the
+ * ancestors traversable but empty. Every entry carries its reason and origin.
+ */
+#pragma once
+#include "base/err.h"
+#include "base/str.h"
+#include "unit/unit.h"
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* The file system as plan code may ask it; the real one is plan_fs_real(), tests use a table. */
+struct plan_fs {
+	/* lstat; 0 or -1 with errno */
+	int (*lstat)(void *data, const char *path, struct stat *st);
+	/* target text of a symlink, owned by caller, or NULL with errno */
+	char *(*readlink)(void *data, const char *path);
+	/* first `max` bytes of a regular file, owned by caller, or NULL with errno */
+	char *(*head)(void *data, const char *path, size_t max);
+	/* names in a directory (without . and ..); 0 or -1 with errno */
+	int (*list)(void *data, const char *path, struct strv *ret);
+	void *data;
+};
+struct plan_fs plan_fs_real(void);
+
+enum plan_access { PLAN_HIDE, PLAN_READ, PLAN_WRITE };
+struct plan_path {
+	char *path; /* absolute, symlinks resolved */
+	enum plan_access access;
+	bool dir;     /* else a single file, socket or device */
+	bool empty;   /* a directory that must exist only so that something below it can be reached */
+	bool create;  /* a DataDirectory: made 0700 as the app's user before the mounts */
+	bool socket;  /* a UnixSocket= grant */
+	bool noexec;
+	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9 Read=" */
+};
+struct plan_link { /* a symlink of the host that the jail needs to have too, e.g. /bin -> usr/bin */
+	char *path, *target;
+};
+
+/* Who the app runs as and what is known of that user. */
+struct plan_user {
+	uid_t uid;
+	gid_t gid;
+	char *name, *home, *shell;
+};
+
+/* Everything around the unit. */
+struct plan_world {
+	const struct unit_dirs *dirs;
+	const struct conf *conf;
+	struct plan_user user;
+	/* app and data directories of the other units: hidden from this one unless they are its own too */
+	const struct strv *others;
+	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
+	struct plan_fs fs;
+	const char *program_dirs; /* PATH given to apps: "/usr/local/bin:/usr/bin:/bin" */
+};
+
+enum { PLAN_RLIMITS_MAX = 8 };
+struct plan {
+	char *app;             /* name */
+	struct strv argv;      /* what sbxsv-init executes; argv[0] as given */
+	char *program;         /* resolved path as the jail sees it */
+	struct strv env;       /* complete, K=V */
+	char *workdir, *app_directory;
+	struct plan_user user;
+	enum unit_read_mode read_mode;
+	enum unit_enforce enforce;
+	bool nested_sandbox;
+	struct plan_path *paths; /* sorted: parents before children */
+	size_t n_paths, cap_paths;
+	struct plan_link *links; /* strict and allowlist only */
+	size_t n_links, cap_links;
+	struct strv devices; /* Device= grants, absolute */
+	char *tmpdir;        /* TMPDIR inside: /tmp */
+	uint64_t tmp_size;   /* bytes, 0 = kernel default */
+	bool netns;          /* false only for Enforce=off */
+	struct {
+		int resource;
+		struct rlimit limit;
+	} rlimits[PLAN_RLIMITS_MAX];
+	size_t n_rlimits;
+	int nice;
+};
+/* NULL with every problem added (guard list, missing program with the Path= line that fixes it, ...). */
+struct plan *plan_make(const struct unit *u, const struct plan_world *w, struct unit_problems *p);
+void plan_free(struct plan *p);
+static inline void cleanup_plan_(struct plan **p)
+{
+	plan_free(*p);
+}
+#define CLEANUP_PLAN CLEANUP(cleanup_plan_)
+char *plan_print(const struct plan *p); /* stable text, for golden tests and --debug; owned by caller */
+/* What the jail allows on a path, and by which entry (owned by the plan; NULL: nothing grants it). */
+enum plan_access plan_decide(const struct plan *p, const char *path, const struct plan_path **ret_by);
