@@ -31,21 +31,21 @@ static inline void cleanup_dir_(DIR **d)
 #define CLEANUP_DIR  CLEANUP(cleanup_dir_)
 
 /* Move a pointer or an fd out of a cleanup variable; the variable is left NULL or -1. */
-#define TAKE_PTR(p)                                                                                                  \
-	({                                                                                                           \
-		__typeof__(p) *take_pp_ = &(p);                                                                      \
-		__typeof__(p) take_v_ = *take_pp_;                                                                   \
-		*take_pp_ = NULL;                                                                                    \
-		take_v_;                                                                                             \
+#define TAKE_PTR(p)                                                                                          \
+	({                                                                                                   \
+		__typeof__(p) *take_pp_ = &(p);                                                              \
+		__typeof__(p) take_v_ = *take_pp_;                                                           \
+		*take_pp_ = NULL;                                                                            \
+		take_v_;                                                                                     \
 	})
-#define TAKE_FD(fd)                                                                                                  \
-	({                                                                                                           \
-		int *take_pp_ = &(fd);                                                                               \
-		int take_v_ = *take_pp_;                                                                             \
-		*take_pp_ = -1;                                                                                      \
-		take_v_;                                                                                             \
+#define TAKE_FD(fd)                                                                                          \
+	({                                                                                                   \
+		int *take_pp_ = &(fd);                                                                       \
+		int take_v_ = *take_pp_;                                                                     \
+		*take_pp_ = -1;                                                                              \
+		take_v_;                                                                                     \
 	})
 
 #define ELEMENTS(a)              (sizeof(a) / sizeof((a)[0]))
 #define PRINTF_LIKE(fmt, args)   __attribute__((format(printf, fmt, args)))
-#define container_of(p, type, m) ((type *)(void *)((char *)(p)-__builtin_offsetof(type, m)))
+#define container_of(p, type, m) ((type *)(void *)((char *)(p) - __builtin_offsetof(type, m)))

@@ -1,7 +1,8 @@
 /*
  * Errors that carry context. A function that can fail takes `struct err **e` last (NULL: the caller does not
- * want the text), returns -1 or NULL, and leaves *e untouched on success. Callers add context with err_wrap();
- * only the edge (main, an API reply, a log line) prints. The text says what failed, where, and what to do.
+ * want the text), returns -1 or NULL, and leaves *e untouched on success. Callers add context with
+ * err_wrap(); only the edge (main, an API reply, a log line) prints. The text says what failed, where, and
+ * what to do.
  */
 #pragma once
 #include "base/cleanup.h"
@@ -9,7 +10,7 @@
 struct err; /* opaque; owned by whoever holds the pointer; err_free() */
 
 /* Each returns -1, so that `return err_set(e, ...)` works. An error already in *e is replaced. */
-int err_set(struct err **e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4); /* code: an errno or 0 */
+int err_set(struct err **e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);   /* code: an errno or 0 */
 int err_sys(struct err **e, int errnum, const char *fmt, ...) PRINTF_LIKE(3, 4); /* appends ": strerror" */
 int err_wrap(struct err **e, const char *fmt, ...) PRINTF_LIKE(2, 3);            /* prefixes "context: " */
 

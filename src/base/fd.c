@@ -44,8 +44,8 @@ union control {
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n)
 {
 	union control c;
-	struct iovec io = { .iov_base = (void *)(uintptr_t)data, .iov_len = len };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
+	struct iovec io = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
+	struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
 	ssize_t r;
 
 	if (n > FD_PASS_MAX) {
@@ -79,8 +79,9 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n)
 ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t max, size_t *ret_n)
 {
 	union control c;
-	struct iovec io = { .iov_base = data, .iov_len = cap };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof c.buf };
+	struct iovec io = {.iov_base = data, .iov_len = cap};
+	struct msghdr m = {
+		.msg_iov = &io, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof c.buf};
 	size_t n = 0;
 	bool over = false;
 	ssize_t r;
@@ -149,18 +150,19 @@ int pidfd_signal(int pidfd, int sig)
 
 bool pidfd_is_dead(int pidfd)
 {
-	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
 
 	return poll(&p, 1, 0) == 1;
 }
 
 int pidfd_reap(int pidfd, int *ret_status)
 {
-	siginfo_t si = { 0 };
+	siginfo_t si = {0};
 	int r;
 
 	do
-		r = waitid((idtype_t)3 /* P_PIDFD, waitid(2), kernel 5.4 */, (id_t)pidfd, &si, WEXITED | WNOHANG);
+		r = waitid((idtype_t)3 /* P_PIDFD, waitid(2), kernel 5.4 */, (id_t)pidfd, &si,
+			   WEXITED | WNOHANG);
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
 		return -1;

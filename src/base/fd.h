@@ -16,8 +16,9 @@ ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t max, size_t *
 void fd_close_many(int *fds, size_t n); /* closes those >= 0 and sets them to -1 */
 int fd_raise_limit(void); /* RLIMIT_NOFILE soft to hard; returns the old soft limit (for children), or -1 */
 
-int pidfd_open_pid(pid_t pid);             /* -1 with errno */
-int pidfd_signal(int pidfd, int sig);      /* -1 with errno */
-bool pidfd_is_dead(int pidfd);             /* the process (and for a pid-namespace init, its namespace) is gone */
-/* Reaps a child. 1: reaped, *ret_status as waitpid(2) gives it; 0: still runs; -1 with errno (ECHILD: not ours). */
+int pidfd_open_pid(pid_t pid);        /* -1 with errno */
+int pidfd_signal(int pidfd, int sig); /* -1 with errno */
+bool pidfd_is_dead(int pidfd);        /* the process (and for a pid-namespace init, its namespace) is gone */
+/* Reaps a child. 1: reaped, *ret_status as waitpid(2) gives it; 0: still runs; -1 with errno (ECHILD: not
+ * ours). */
 int pidfd_reap(int pidfd, int *ret_status);

@@ -88,7 +88,8 @@ int file_write_atomic(int dirfd, const char *name, const void *data, size_t len,
 
 int file_open_nofollow(int dirfd, const char *path, int flags, mode_t mode)
 {
-	struct open_how how = { .flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC),
+			       .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
 
 	if (flags & (O_CREAT | __O_TMPFILE))
 		how.mode = mode;
@@ -117,8 +118,10 @@ int file_private_dir(const char *path, struct err **e)
 	if (fstat(fd, &st) < 0)
 		return err_sys(e, errno, "%s", full);
 	if (st.st_uid != geteuid())
-		return err_set(e, EPERM, "%s: belongs to uid %u, not to us (uid %u): remove it or choose another directory",
-			       full, st.st_uid, geteuid());
+		return err_set(
+			e, EPERM,
+			"%s: belongs to uid %u, not to us (uid %u): remove it or choose another directory",
+			full, st.st_uid, geteuid());
 	return TAKE_FD(fd);
 }
 

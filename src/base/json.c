@@ -109,9 +109,11 @@ struct js *js_copy(const struct js *j)
 
 static size_t utf8_seq(const unsigned char *s, size_t left)
 {
-	size_t n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-		 : s[0] >= 0xf0 && s[0] <= 0xf4				  ? 4
-									  : 0;
+	size_t n = s[0] < 0x80                    ? 1
+		   : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+		   : (s[0] & 0xf0) == 0xe0        ? 3
+		   : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+						  : 0;
 
 	if (n == 0 || left < n)
 		return 0;

@@ -30,14 +30,14 @@ void js_push_int(struct js *arr, int64_t value);
 
 bool js_is_obj(const struct js *j);
 bool js_is_arr(const struct js *j);
-size_t js_len(const struct js *arr);                          /* 0 when not an array or object */
-const struct js *js_at(const struct js *arr, size_t i);       /* O(i) */
-const struct js *js_first(const struct js *j);                /* first child of an array or object, or NULL */
+size_t js_len(const struct js *arr);                    /* 0 when not an array or object */
+const struct js *js_at(const struct js *arr, size_t i); /* O(i) */
+const struct js *js_first(const struct js *j);          /* first child of an array or object, or NULL */
 const struct js *js_next(const struct js *child);
-const char *js_key(const struct js *child);                   /* of a member of an object */
-const struct js *js_get(const struct js *obj, const char *key); /* NULL when absent */
-const char *js_str(const struct js *obj, const char *key);    /* NULL when absent or not a string */
-const char *js_value_str(const struct js *value);             /* NULL when not a string */
+const char *js_key(const struct js *child);                      /* of a member of an object */
+const struct js *js_get(const struct js *obj, const char *key);  /* NULL when absent */
+const char *js_str(const struct js *obj, const char *key);       /* NULL when absent or not a string */
+const char *js_value_str(const struct js *value);                /* NULL when not a string */
 int js_int(const struct js *obj, const char *key, int64_t *ret); /* -1 when absent or not a whole number */
 int js_value_int(const struct js *value, int64_t *ret);
 int64_t js_int_or(const struct js *obj, const char *key, int64_t other);

@@ -23,7 +23,7 @@ void log_timestamps(bool on)
 
 void log_msg(enum log_level level, const char *fmt, ...)
 {
-	static const char *const names[] = { "error: ", "warning: ", "", "debug: " };
+	static const char *const names[] = {"error: ", "warning: ", "", "debug: "};
 	CLEANUP_FREE char *text = NULL, *safe = NULL, *line = NULL;
 	char stamp[CLK_STAMP_LEN + 1] = "";
 	int saved = errno;

@@ -1,10 +1,10 @@
 /*
- * The event loop: the only user of libev. Watchers live in the caller's storage (init/stop, no heap), because a
- * proxy has thousands of them.
+ * The event loop: the only user of libev. Watchers live in the caller's storage (init/stop, no heap), because
+ * a proxy has thousands of them.
  *
- * Timers are monotonic. In a loop made with LOOP_SHIFT_GAPS (the supervisor), a gap of more than a second between
- * the moment a timer was due and the moment the loop wakes (suspend, SIGSTOP) shifts every running timer by that
- * gap, so that no deadline passes while nobody could have met it.
+ * Timers are monotonic. In a loop made with LOOP_SHIFT_GAPS (the supervisor), a gap of more than a second
+ * between the moment a timer was due and the moment the loop wakes (suspend, SIGSTOP) shifts every running
+ * timer by that gap, so that no deadline passes while nobody could have met it.
  *
  * A callback may stop or free its own watcher and any other.
  */
@@ -18,7 +18,7 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
 struct loop *loop_create(unsigned flags); /* NULL with errno */
 void loop_destroy(struct loop *l);
-void loop_run(struct loop *l);  /* until loop_break() */
+void loop_run(struct loop *l); /* until loop_break() */
 void loop_break(struct loop *l);
 int64_t loop_now_ms(struct loop *l); /* monotonic, cached for this iteration */
 

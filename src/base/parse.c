@@ -25,7 +25,8 @@ int parse_u64(const char *s, uint64_t max, uint64_t *ret)
 
 int parse_bool(const char *s, bool *ret)
 {
-	static const char *const yes[] = { "yes", "true", "on", "1" }, *const no[] = { "no", "false", "off", "0" };
+	static const char *const yes[] = {"yes", "true", "on", "1"}, *const no[] = {"no", "false", "off",
+										    "0"};
 
 	for (size_t i = 0; i < ELEMENTS(yes); i++) {
 		if (strcasecmp(s, yes[i]) == 0)
@@ -42,9 +43,9 @@ static int64_t duration_unit_us(const char *s, size_t n)
 		const char *name;
 		int64_t us;
 	} units[] = {
-		{ "", 1000000 },       { "us", 1 },           { "ms", 1000 },           { "s", 1000000 },
-		{ "sec", 1000000 },    { "m", 60000000 },     { "min", 60000000 },      { "h", 3600000000 },
-		{ "hour", 3600000000 }, { "d", 86400000000 }, { "day", 86400000000 },
+		{"", 1000000},        {"us", 1},          {"ms", 1000},         {"s", 1000000},
+		{"sec", 1000000},     {"m", 60000000},    {"min", 60000000},    {"h", 3600000000},
+		{"hour", 3600000000}, {"d", 86400000000}, {"day", 86400000000},
 	};
 
 	for (size_t i = 0; i < ELEMENTS(units); i++)

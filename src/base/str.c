@@ -162,10 +162,12 @@ static size_t utf8_len(const unsigned char *s, size_t left)
 			return 0;
 		cp = cp << 6 | (s[i] & 0x3f);
 	}
-	if ((n == 3 && cp < 0x800) || (n == 4 && (cp < 0x10000 || cp > 0x10ffff)) || (cp >= 0xd800 && cp <= 0xdfff))
+	if ((n == 3 && cp < 0x800) || (n == 4 && (cp < 0x10000 || cp > 0x10ffff)) ||
+	    (cp >= 0xd800 && cp <= 0xdfff))
 		return 0;
 	/* C1 controls, and the bidirectional overrides that make a line read as something else. */
-	if (cp < 0xa0 || (cp >= 0x202a && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069) || cp == 0x2028 || cp == 0x2029)
+	if (cp < 0xa0 || (cp >= 0x202a && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069) || cp == 0x2028 ||
+	    cp == 0x2029)
 		return 0;
 	return n;
 }
@@ -314,5 +316,5 @@ void strv_clear(struct strv *l)
 	for (size_t i = 0; i < l->n; i++)
 		free(l->v[i]);
 	free(l->v);
-	*l = (struct strv){ 0 };
+	*l = (struct strv){0};
 }

@@ -115,7 +115,8 @@ static void wire_event(struct loop_io *io, unsigned events)
 		wire_release(w);
 }
 
-struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed, void *data)
+struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed,
+			 void *data)
 {
 	struct wire *w = xcalloc(1, sizeof *w);
 

@@ -1,7 +1,8 @@
 /*
- * The private channel of sbxsvd and sbxsv-proxy: one JSON object a message over SOCK_SEQPACKET, fds by SCM_RIGHTS.
- * Sending never blocks: what the socket does not take is queued (with duplicates of the fds) and written when it
- * can be. A queue over WIRE_QUEUE_MAX messages means the peer hangs: the channel reports it as closed.
+ * The private channel of sbxsvd and sbxsv-proxy: one JSON object a message over SOCK_SEQPACKET, fds by
+ * SCM_RIGHTS. Sending never blocks: what the socket does not take is queued (with duplicates of the fds) and
+ * written when it can be. A queue over WIRE_QUEUE_MAX messages means the peer hangs: the channel reports it
+ * as closed.
  */
 #pragma once
 #include "base/fd.h"
@@ -13,11 +14,13 @@
 #define WIRE_QUEUE_MAX 65536u
 
 struct wire;
-/* The message belongs to the callback's caller; take fds by setting them to -1, the rest are closed after it. */
+/* The message belongs to the callback's caller; take fds by setting them to -1, the rest are closed after it.
+ */
 typedef void wire_message_fn(void *data, const struct js *msg, int *fds, size_t n_fds);
 typedef void wire_closed_fn(void *data, const char *why); /* once; the wire may be destroyed in it */
 /* Owns fd (a SOCK_SEQPACKET socket). */
-struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed, void *data);
+struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed,
+			 void *data);
 void wire_destroy(struct wire *w);
 /* Owns msg. fds stay the caller's. -1 when the channel is closed or the message too large (EMSGSIZE). */
 int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds);

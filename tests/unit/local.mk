@@ -1,1 +1,9 @@
 # tests/unit
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_base
+TESTS += test_base
+endif
+test_base_SOURCES = tests/unit/test_base.c
+test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
