@@ -1,0 +1,62 @@
+/* The table of commands, in the order in which help shows them. */
+#include "cli/cli.h"
+
+const struct command *const cli_commands[] = {
+	&cmd_version,
+	&cmd_help,
+	NULL,
+};
+
+const struct cli_planned cli_planned[] = {
+	{"allow", "rules cannot be changed while an app runs yet; add an Allow= line to the unit and run: "
+		  "sbxsv reload"},
+	{"autostart",
+	 "starting at login is not set up by sbxsv yet; run sbxsv up from your session's start-up"},
+	{"deny",
+	 "rules cannot be changed while an app runs yet; add a Deny= line to the unit and run: sbxsv reload"},
+	{"disable", "write Enabled=no into the unit's [App] section and run: sbxsv reload"},
+	{"edit", "open the unit with your editor (sbxsv cat NAME names the file) and run: sbxsv check"},
+	{"enable", "write Enabled=yes into the unit's [App] section and run: sbxsv reload"},
+	{"import", "other supervisors' files are not converted yet; sbxsv new writes a first unit"},
+	{"learn",
+	 "rules are not learned from what an app tries yet; sbxsv events APP shows what was refused"},
+	{"mcp", "there is no MCP server for sbxsv itself yet"},
+	{"ps", "the processes of one app are not listed yet; sbxsv status APP shows how many there are"},
+	{"remove", "stop the app, delete its unit file and run: sbxsv reload"},
+	{"run", "apps with Mode=stdio are not started yet"},
+	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
+	{"suggest", "rules are not suggested yet; sbxsv status APP shows the hosts that were refused"},
+	{"top", "a live view is not there yet; sbxsv status APP shows memory and processor time"},
+	{"trace", "file refusals are not recorded yet; network refusals are in: sbxsv events APP"},
+	{"ui", "there is no dashboard yet; use: sbxsv status"},
+	{"upgrade", "the supervisor cannot replace itself in place yet; use: sbxsv down, then sbxsv up"},
+	{"violations", "file refusals are not recorded yet; network refusals are in: sbxsv events APP"},
+	{NULL, NULL},
+};
+
+const struct command *cli_command(const char *name)
+{
+	for (const struct command *const *c = cli_commands; *c; c++)
+		if (str_eq((*c)->name, name))
+			return *c;
+	return NULL;
+}
+
+int cli_no_command(const char *name)
+{
+	CLEANUP_FREE char *shown = cli_safe(name);
+	const char *names[64], *near;
+	size_t n = 0;
+
+	for (const struct cli_planned *p = cli_planned; p->name; p++)
+		if (str_eq(p->name, name))
+			return cli_fail(CLI_FAILED, "%s: not there yet: %s", name, p->what);
+	for (const struct command *const *c = cli_commands; *c && n < ELEMENTS(names) - 1; c++)
+		names[n++] = (*c)->name;
+	for (const struct cli_planned *p = cli_planned; p->name && n < ELEMENTS(names) - 1; p++)
+		names[n++] = p->name;
+	names[n] = NULL;
+	near = str_nearest(name, names);
+	return near ? cli_usage(NULL, "no command \"%s\"; did you mean \"%s\"?", shown, near)
+		    : cli_usage(NULL, "no command \"%s\"", shown);
+}

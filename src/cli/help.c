@@ -1,0 +1,57 @@
+#include "cli/cli.h"
+#include <stdio.h>
+
+static void print_options(const struct cli_option *o)
+{
+	for (; o && o->name; o++) {
+		CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+
+		if (o->id < CLI_LONG)
+			strbuf_addf(&b, "-%c, ", o->id);
+		strbuf_addf(&b, "--%s", o->name);
+		if (o->arg)
+			strbuf_addf(&b, " %s", o->arg);
+		printf("  %-26s %s\n", b.p, o->help);
+	}
+}
+
+static int one(const char *name)
+{
+	const struct command *cmd = cli_command(name);
+
+	if (!cmd)
+		return cli_no_command(name);
+	printf("usage: sbxsv %s\n\n%s\n", cmd->usage, cmd->help);
+	if (cmd->options) {
+		puts("\nOptions:");
+		print_options(cmd->options);
+	}
+	puts("\nGlobal options:");
+	print_options(cli_globals);
+	return CLI_OK;
+}
+
+static int run(struct cli *c, const struct cli_args *a)
+{
+	(void)c;
+	if (a->n_rest > 1)
+		return cli_usage(&cmd_help, "help takes one command");
+	if (a->n_rest == 1)
+		return one(a->rest[0]);
+	puts("usage: sbxsv [OPTION]... COMMAND [ARGUMENT]...\n\nsbxsv runs local apps, each in its own "
+	     "jail.\n\nCommands:");
+	for (const struct command *const *p = cli_commands; *p; p++)
+		printf("  %-10s %s\n", (*p)->name, (*p)->help);
+	puts("\nGlobal options:");
+	print_options(cli_globals);
+	puts("\nMore: sbxsv help COMMAND, and man sbxsv");
+	return CLI_OK;
+}
+
+const struct command cmd_help = {
+	.name = "help",
+	.usage = "help [COMMAND]",
+	.help = "this text, or the usage and options of one command",
+	.flags = CLI_NO_DIRS,
+	.fn = run,
+};
