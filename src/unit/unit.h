@@ -154,6 +154,8 @@ struct unit_dirs { /* where everything is; all absolute, see dirs.h */
 	char *home, *user; /* of the user who runs sbxsv; an app with User= gets its own when launched */
 	uid_t uid;
 	bool root_mode; /* euid 0: stricter ownership rules, apps run as User= or "sbxsv" */
+	char *state_home, *runtime_home; /* what %S and %t mean, as in systemd: $XDG_STATE_HOME or /var/lib, $XDG_RUNTIME_DIR or /run */
+	uint16_t min_port; /* lowest host port this user may bind; 0: not checked */
 	/* Syntax checks of values that other modules own; NULL: not checked. 0, or -1 with the reason. */
 	int (*check_host_rule)(const char *text, struct err **e);
 	int (*check_address_rule)(const char *text, struct err **e);
@@ -179,8 +181,26 @@ struct unit_scan {
 	size_t n, cap;
 	struct unit_problems problems; /* of the directory itself, and of templates */
 };
+/* Why an app that is written correctly may not be started by this version ("notes.app:3 Mode=session is not in force yet:
+ * the app is not started"): whatever would silently give less than the unit says fails closed. NULL: it may. Owned by caller. */
+char *unit_not_startable(const struct unit *u);
 int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e);
 void unit_scan_finish(struct unit_scan *s);
+
+/* --- pieces for other modules --- */
+/* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in problems. */
+struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
+			       struct unit_problems *p);
+/* Reads a regular file of at most `max` bytes that only the user or root can change (in root mode: only root), every
+ * directory and symlink on the way included. For EnvironmentFile= and the like. */
+int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len, struct err **e);
+/* Text of an EnvironmentFile: K=V lines, # and ; comments, quotes around a value; appends "K=V" to ret. */
+int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret, struct unit_problems *p);
+/* The secret places Secret= can grant by name; `path` is relative to the home directory. A name may have several rows. */
+struct unit_secret {
+	const char *name, *path;
+};
+const struct unit_secret *unit_secrets(size_t *ret_n);
 
 /* What a reload must do: 0 nothing changed in meaning. */
 enum { UNIT_CHANGE_LIVE = 1, /* network rules, restart policy, limits of logs...: applied to the running app */
@@ -203,5 +223,10 @@ void conf_finish(struct conf *c);
 struct unit_key {
 	const char *section, *name, *type, *default_text, *help;
 	bool list, live, in_force; /* live: a reload applies it without a restart */
+	/* for src/unit only */
+	uint8_t kind, flags;
+	uint16_t offset;
+	const char *const *words; /* of an enum; a leading '!' marks a word that is not in force yet */
+	int64_t min, max;
 };
 const struct unit_key *unit_keys(size_t *ret_n);
