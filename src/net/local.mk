@@ -1,1 +1,5 @@
-# src/net
+# src/net: what is inside an app's network namespace
+noinst_LIBRARIES += libnet.a
+libnet_a_SOURCES =
+# inside: routes, listeners, sockets on demand
+libnet_a_SOURCES += src/net/net.c src/net/net.h src/net/netlink.c src/net/netlink.h src/net/sockets.c src/net/diag.c

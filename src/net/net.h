@@ -8,22 +8,29 @@
  */
 #pragma once
 #include "base/err.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define NET_PROXY_ADDRESS "198.18.0.1" /* RFC 2544 range, as seen inside the jail */
 #define NET_PROXY_PORT    3128
 
-enum net_socket_role { NET_SOCKET_EGRESS, NET_SOCKET_LOOPBACK4, NET_SOCKET_LOOPBACK6 };
 struct net_plan {
 	int egress;               /* make the explicit-proxy listener */
 	const uint16_t *loopback; /* Loopback= ports */
 	size_t n_loopback;
 };
-/* For launch_io.inside_net. Order of the sockets made: egress (if any), then for each loopback port v4, v6 (-1 is
- * never passed: without IPv6 only v4 is made; ask net_inside_has_v6 before counting). */
-struct launch_sockets;
+/*
+ * For launch_io.inside_net: runs in the launching child, in the new namespace, with its capabilities. Loopback up, AnyIP
+ * routes, NET_PROXY_ADDRESS on lo, pings ignored, low ports free for the app; then the listeners. Order of the
+ * sockets made: egress (if any), then for each loopback port v4, v6. Without IPv6 in the kernel only the v4 ones are made,
+ * for all ports: net_inside_has_v6() tells from the count. On failure nothing is left open.
+ */
 int net_inside(const struct net_plan *p, int *fds, size_t max, size_t *ret_n, struct err **e);
+static inline bool net_inside_has_v6(const struct net_plan *p, size_t n)
+{
+	return p->n_loopback && n == (p->egress ? 1u : 0u) + 2 * p->n_loopback;
+}
 
 /* Makes n TCP sockets (AF_INET6 dual-stack, or AF_INET where IPv6 is off) inside the namespaces; ~5 us each in a batch.
  * Caller owns the fds. The process must be dumpable and the caller its main thread. */
