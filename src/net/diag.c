@@ -33,14 +33,14 @@ static int ask(int fd, int family, uint16_t port, uint32_t seq)
 		struct nlmsghdr head;
 		struct inet_diag_req_v2 req;
 	} m = {
-		.head = { .nlmsg_len = sizeof m,
-			  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
-			  .nlmsg_seq = seq },
-		.req = { .sdiag_family = (uint8_t)family,
-			 .sdiag_protocol = IPPROTO_TCP,
-			 .idiag_states = 1u << TCP_LISTEN_STATE,
-			 .id = { .idiag_sport = htons(port) } },
+		.head = {.nlmsg_len = sizeof m,
+			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+			 .nlmsg_seq = seq},
+		.req = {.sdiag_family = (uint8_t)family,
+			.sdiag_protocol = IPPROTO_TCP,
+			.idiag_states = 1u << TCP_LISTEN_STATE,
+			.id = {.idiag_sport = htons(port)}},
 	};
 	ssize_t r;
 
@@ -66,7 +66,8 @@ static void take(struct sink *s, const struct nlmsghdr *h)
 	l->inode = m->idiag_inode;
 }
 
-/* 1: the dump is over; 0: more to come; -1 with errno. Messages of an earlier, broken-off dump are skipped. */
+/* 1: the dump is over; 0: more to come; -1 with errno. Messages of an earlier, broken-off dump are skipped.
+ */
 static int digest(struct sink *s, const char *buf, size_t len, uint32_t seq)
 {
 	size_t left = len;
@@ -111,7 +112,7 @@ static int dump(int fd, int family, uint16_t port, struct sink *s)
 
 int net_list_listeners(int diag_fd, uint16_t port, struct net_listener *out, size_t max, struct err **e)
 {
-	struct sink s = { .out = out, .max = max };
+	struct sink s = {.out = out, .max = max};
 
 	if (dump(diag_fd, AF_INET, port, &s) < 0)
 		return err_sys(e, errno, "cannot list listening sockets");

@@ -15,7 +15,7 @@ enum { BACKLOG = 1024 };
 
 static int loopback_up(struct err **e)
 {
-	struct ifreq ifr = { .ifr_name = "lo" };
+	struct ifreq ifr = {.ifr_name = "lo"};
 	CLEANUP_FD int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (s < 0)
@@ -36,8 +36,8 @@ static void sysctl_write(const char *path, const char *value)
 		return;
 }
 
-/* Every address is this namespace's own: a connect ends at a listener of ours or is refused at once, and nothing
- * waits for a route that does not exist. */
+/* Every address is this namespace's own: a connect ends at a listener of ours or is refused at once, and
+ * nothing waits for a route that does not exist. */
 static int routes(struct err **e)
 {
 	CLEANUP_FD int s = nl_open(NETLINK_ROUTE);
@@ -59,8 +59,8 @@ static int routes(struct err **e)
 /* -1 with errno */
 static int listener(int family, const char *address, uint16_t port)
 {
-	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons(port) };
-	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
 	const struct sockaddr *a = family == AF_INET ? (struct sockaddr *)&a4 : (struct sockaddr *)&a6;
 	socklen_t len = family == AF_INET ? sizeof a4 : sizeof a6;
 	CLEANUP_FD int s = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -84,7 +84,8 @@ static int listeners(const struct net_plan *p, int *fds, size_t *n, struct err *
 	if (p->egress) {
 		fds[*n] = listener(AF_INET, NET_PROXY_ADDRESS, NET_PROXY_PORT);
 		if (fds[*n] < 0)
-			return err_sys(e, errno, "cannot listen on %s:%d inside", NET_PROXY_ADDRESS, NET_PROXY_PORT);
+			return err_sys(e, errno, "cannot listen on %s:%d inside", NET_PROXY_ADDRESS,
+				       NET_PROXY_PORT);
 		++*n;
 	}
 	for (size_t i = 0; i < p->n_loopback; i++) {

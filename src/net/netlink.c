@@ -49,7 +49,8 @@ static int talk(int sock, const struct message *m)
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -1;
-	if ((size_t)n < sizeof reply.head + sizeof reply.error.error || reply.head.nlmsg_type != NLMSG_ERROR) {
+	if ((size_t)n < sizeof reply.head + sizeof reply.error.error ||
+	    reply.head.nlmsg_type != NLMSG_ERROR) {
 		errno = EPROTO;
 		return -1;
 	}
@@ -87,7 +88,8 @@ int nl_add_address4(int sock, struct in_addr address)
 	struct ifaddrmsg head = {
 		.ifa_family = AF_INET,
 		.ifa_prefixlen = 32,
-		.ifa_scope = RT_SCOPE_UNIVERSE, /* glibc's AI_ADDRCONFIG wants an address that is not host-scoped */
+		.ifa_scope = RT_SCOPE_UNIVERSE, /* glibc's AI_ADDRCONFIG wants an address that is not
+						   host-scoped */
 		.ifa_index = LO_INDEX,
 	};
 	struct message m;

@@ -1,11 +1,12 @@
 /*
  * Sockets made inside a jail's network namespace from outside.
  *
- * setns(CLONE_NEWUSER) is refused to a process with threads or a shared fs_struct, and the supervisor must stay in its
- * own namespaces anyway. So a helper is cloned that shares memory and the fd table (CLONE_VM|CLONE_FILES) but is its own
- * process: it joins the two namespaces, calls socket() n times, straight into our fd table, and is gone. CLONE_VFORK holds
- * us until then, so it may use our data; it runs on its own stack with all signals blocked, and makes system calls only.
- * Joining needs the supervisor to be dumpable when it is not root: its own mm must not count as foreign.
+ * setns(CLONE_NEWUSER) is refused to a process with threads or a shared fs_struct, and the supervisor must
+ * stay in its own namespaces anyway. So a helper is cloned that shares memory and the fd table
+ * (CLONE_VM|CLONE_FILES) but is its own process: it joins the two namespaces, calls socket() n times,
+ * straight into our fd table, and is gone. CLONE_VFORK holds us until then, so it may use our data; it runs
+ * on its own stack with all signals blocked, and makes system calls only. Joining needs the supervisor to be
+ * dumpable when it is not root: its own mm must not count as foreign.
  */
 #include "base/fd.h"
 #include "net/net.h"
@@ -59,7 +60,7 @@ __attribute__((no_sanitize("address", "undefined"))) static int inside(void *p)
 int net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, struct err **e)
 {
 	static char stack[32 << 10] __attribute__((aligned(16)));
-	struct job j = { .userns_fd = userns_fd, .netns_fd = netns_fd, .fds = fds, .n = n };
+	struct job j = {.userns_fd = userns_fd, .netns_fd = netns_fd, .fds = fds, .n = n};
 	sigset_t all, old;
 	pid_t pid, r;
 	int error;
