@@ -1,1 +1,3 @@
-# src/logs
+# src/logs: capture, rotate, ring, follow
+noinst_LIBRARIES += liblogs.a
+liblogs_a_SOURCES = src/logs/logs.c src/logs/logs.h src/logs/ring.c src/logs/ring.h

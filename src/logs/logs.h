@@ -1,40 +1,59 @@
 /*
- * Captured output of one app: a pipe read in whole chunks, written in whole lines to a rotated file and kept in
- * a ring in memory. The app never blocks on a full disk or a slow reader: what cannot be written is dropped and
- * counted, whole lines only, and a line that says so is written when there is room again.
+ * Captured output of one app: a pipe read in whole chunks, written in whole lines to a rotated file and kept
+ * in a ring in memory. The app never blocks on a full disk or a slow reader: what cannot be written is
+ * dropped and counted, whole lines only, and a line that says so is written when there is room again.
+ *
+ * Theory of operation. Each launch has its own pipe; the one of an earlier launch is read until its last
+ * writer is gone. A readable pipe is read one chunk at a time (the loop comes back while there is more, so a
+ * chatty app cannot starve the others), cut into lines, and the lines of a chunk go to the file in one write,
+ * to the ring, and to followers. A line that has not ended waits in the pipe's own buffer; one longer than
+ * LOGS_LINE_MAX is cut there and marked. Bytes are kept as they are: whoever shows them escapes them.
+ * Everything is bounded: the ring (200 lines, 256 KiB), the waiting line (64 KiB a pipe), the files (max_size
+ * x max_files).
  */
 #pragma once
 #include "base/err.h"
 #include "base/loop.h"
 #include "base/str.h"
 
+#define LOGS_LINE_MAX (64u << 10)
+#define LOGS_SPLIT    " [sbxsv: line split]"
+
 struct logs; /* one app's log */
 struct logs_config {
 	const char *dir;  /* private directory, made 0700 */
 	const char *file; /* base name, "notes.log"; old ones are notes.log.1 ... */
 	uint64_t max_size;
-	unsigned max_files;
+	unsigned max_files; /* in all, the current one included */
 	bool timestamps;
 };
 struct logs_stats {
 	uint64_t lines, bytes, dropped_bytes, dropped_lines;
-	char *last_error; /* "notes.log: No space left on device"; owned by logs; NULL */
+	const char *last_error; /* "notes.log: No space left on device"; owned by logs; NULL */
+	bool losing;            /* right now; false: last_error is history */
 };
-typedef void logs_line_fn(void *data, const char *line, size_t len); /* without newline; for followers */
+/* Without newline, as in the file (with its timestamp if there is one); for followers. */
+typedef void logs_line_fn(void *data, const char *line, size_t len);
 typedef void logs_trouble_fn(void *data, const char *what); /* first loss of a streak, and its end */
 
-struct logs *logs_create(struct loop *l, const struct logs_config *c, struct err **e); /* only OOM-like errors fail */
-void logs_destroy(struct logs *l);
+/* Never fails for the disk's sake: the file is made when there is something to write. */
+struct logs *logs_create(struct loop *l, const struct logs_config *c, struct err **e);
+void logs_destroy(
+	struct logs *l); /* reads and writes what is there; may call followers and trouble once more */
 void logs_configure(struct logs *l, const struct logs_config *c);
 void logs_set_trouble(struct logs *l, logs_trouble_fn *fn, void *data);
-/* A new pipe for a launch: returns the write end (caller closes it after the launch); the read end is ours until EOF. */
+/* A new pipe for a launch: returns the write end (caller closes it after the launch); the read end is ours
+ * until EOF. */
 int logs_open_pipe(struct logs *l, struct err **e);
 /* A line of the supervisor's own in the app's log ("started, pid 41"). */
 void logs_note(struct logs *l, const char *text);
 void logs_drain(struct logs *l); /* reads what is in the pipes now */
-/* Last n lines from the ring, oldest first; owned by caller. */
+/* Last n lines, oldest first, at most 200: of the ring, and before them of the file an earlier run left. NUL
+ * bytes become
+ * "\x00". Owned by caller. */
 void logs_tail(const struct logs *l, size_t n, struct strv *ret);
 void logs_stats(const struct logs *l, struct logs_stats *ret);
+/* Callbacks may stop their own or any other follower. */
 struct logs_follow;
 struct logs_follow *logs_follow_start(struct logs *l, logs_line_fn *fn, void *data);
 void logs_follow_stop(struct logs_follow *f);

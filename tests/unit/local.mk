@@ -9,6 +9,14 @@ test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_logs
+TESTS += test_logs
+endif
+test_logs_SOURCES = tests/unit/test_logs.c
+test_logs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_logs_LDADD = liblogs.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_net
 TESTS += test_net
 endif

@@ -1,0 +1,384 @@
+#include "logs/logs.h"
+#include "logs/ring.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/linefile.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#define CHUNK    (64u << 10) /* pipe(7): the default capacity of a pipe */
+#define RETRY_MS 2000        /* during a streak of losses: how often room is looked for without new output */
+
+struct pipe_in {
+	struct pipe_in *next;
+	struct logs *logs;
+	struct loop_io io;
+	int fd;
+	struct strbuf half; /* a line that has not ended */
+};
+
+struct logs_follow {
+	struct logs_follow *next;
+	struct logs *logs;
+	logs_line_fn *fn; /* NULL: stopped while lines are handed out */
+	void *data;
+};
+
+struct logs {
+	struct loop *loop;
+	struct linefile *file;
+	struct ring ring;
+	bool timestamps;
+	uint64_t lines, bytes;
+	struct pipe_in *pipes;
+	struct logs_follow *followers;
+	unsigned handing_out;
+	struct strbuf out; /* lines of this chunk */
+	struct loop_timer retry;
+	logs_trouble_fn *trouble;
+	void *trouble_data;
+};
+
+static char *loss_mark(void *data, uint64_t lines, uint64_t bytes, const char *error)
+{
+	(void)data;
+	return xasprintf("[sbxsv] %llu lines (%llu bytes) are missing here: %s\n", (unsigned long long)lines,
+			 (unsigned long long)bytes, error);
+}
+
+static void on_trouble(void *data, const char *what)
+{
+	struct logs *l = data;
+
+	if (l->trouble)
+		l->trouble(l->trouble_data, what);
+}
+
+static void retry_cb(struct loop_timer *w)
+{
+	struct logs *l = w->data;
+
+	if (!linefile_retry(l->file))
+		loop_timer_start(w, RETRY_MS);
+}
+
+struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct err **e)
+{
+	struct logs *l = xcalloc(1, sizeof *l);
+	struct linefile_hooks hooks = {.mark = loss_mark, .trouble = on_trouble, .data = l};
+	struct linefile_config fc = {
+		.dir = c->dir, .file = c->file, .max_size = c->max_size, .max_files = c->max_files};
+
+	(void)e;
+	l->loop = loop;
+	l->timestamps = c->timestamps;
+	l->file = linefile_create(&fc, &hooks);
+	loop_timer_init(loop, &l->retry, retry_cb, l);
+	return l;
+}
+
+void logs_configure(struct logs *l, const struct logs_config *c)
+{
+	struct linefile_config fc = {
+		.dir = c->dir, .file = c->file, .max_size = c->max_size, .max_files = c->max_files};
+
+	l->timestamps = c->timestamps;
+	linefile_configure(l->file, &fc);
+}
+
+void logs_set_trouble(struct logs *l, logs_trouble_fn *fn, void *data)
+{
+	l->trouble = fn;
+	l->trouble_data = data;
+}
+
+/* --- lines out --- */
+
+static void sweep_followers(struct logs *l)
+{
+	struct logs_follow **at = &l->followers, *f;
+
+	while ((f = *at)) {
+		if (f->fn) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		free(f);
+	}
+}
+
+static void hand_out(struct logs *l, const char *line, size_t len)
+{
+	if (!l->followers)
+		return;
+	l->handing_out++;
+	for (struct logs_follow *f = l->followers; f; f = f->next)
+		if (f->fn)
+			f->fn(f->data, line, len);
+	if (--l->handing_out == 0)
+		sweep_followers(l);
+}
+
+/* One whole line, without its newline, into the batch and the ring. */
+static void put_line(struct logs *l, const char *prefix, const char *text, size_t len, const char *suffix)
+{
+	size_t at = l->out.len;
+	char stamp[CLK_STAMP_LEN];
+
+	if (l->timestamps) {
+		strbuf_adds(&l->out, clk_stamp(clk_wall_ms(), stamp, sizeof stamp));
+		strbuf_addc(&l->out, ' ');
+	}
+	strbuf_adds(&l->out, prefix);
+	strbuf_add(&l->out, text, len);
+	strbuf_adds(&l->out, suffix);
+	strbuf_addc(&l->out, '\n');
+	ring_add(&l->ring, l->out.p + at, l->out.len - at - 1);
+	l->lines++;
+}
+
+/* The batch goes to the file first: what a follower was told is on disk if it can be. */
+static void flush(struct logs *l)
+{
+	struct strbuf out = l->out;
+
+	if (!out.len)
+		return;
+	l->out = (struct strbuf)STRBUF_INIT;
+	if (linefile_write(l->file, out.p, out.len) < 0 && !loop_timer_active(&l->retry))
+		loop_timer_start(&l->retry, RETRY_MS);
+	for (char *p = out.p, *nl; l->followers && (nl = memchr(p, '\n', out.len - (size_t)(p - out.p)));
+	     p = nl + 1)
+		hand_out(l, p, (size_t)(nl - p));
+	strbuf_finish(&out);
+}
+
+void logs_note(struct logs *l, const char *text)
+{
+	put_line(l, "[sbxsv] ", text, strlen(text), "");
+	flush(l);
+}
+
+/* --- bytes in --- */
+
+static void cut_lines(struct pipe_in *p, const char *data, size_t len)
+{
+	while (len) {
+		const char *nl = memchr(data, '\n', len);
+		size_t part = nl ? (size_t)(nl - data) : len, room = LOGS_LINE_MAX - p->half.len;
+
+		if (part > room) {
+			strbuf_add(&p->half, data, room);
+			put_line(p->logs, "", p->half.p, p->half.len, LOGS_SPLIT);
+			strbuf_reset(&p->half);
+			data += room;
+			len -= room;
+			continue;
+		}
+		if (!nl) {
+			strbuf_add(&p->half, data, part);
+			return;
+		}
+		if (p->half.len) {
+			strbuf_add(&p->half, data, part);
+			put_line(p->logs, "", p->half.p, p->half.len, "");
+			strbuf_finish(&p->half);
+		} else {
+			put_line(p->logs, "", data, part, "");
+		}
+		data += part + 1;
+		len -= part + 1;
+	}
+}
+
+static void pipe_free(struct pipe_in *p)
+{
+	struct pipe_in **at = &p->logs->pipes;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	loop_io_stop(&p->io);
+	(void)close(p->fd);
+	strbuf_finish(&p->half);
+	free(p);
+}
+
+static void end_half(struct pipe_in *p)
+{
+	if (p->half.len)
+		put_line(p->logs, "", p->half.p, p->half.len, "");
+	strbuf_finish(&p->half);
+}
+
+/* One chunk. False when there is nothing (more) in it; the pipe may be gone then. */
+static bool read_chunk(struct pipe_in *p)
+{
+	static char chunk[CHUNK]; /* shared: nothing of it is kept */
+	struct logs *l = p->logs;
+	ssize_t n;
+
+	do
+		n = read(p->fd, chunk, sizeof chunk);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return false;
+	if (n <= 0) {
+		end_half(p);
+		pipe_free(p);
+		flush(l);
+		return false;
+	}
+	l->bytes += (uint64_t)n;
+	cut_lines(p, chunk, (size_t)n);
+	flush(l);
+	return true;
+}
+
+static void readable(struct loop_io *w, unsigned events)
+{
+	(void)events;
+	(void)read_chunk(w->data);
+}
+
+int logs_open_pipe(struct logs *l, struct err **e)
+{
+	struct pipe_in *p;
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "cannot make the pipe of the log");
+	if (fd_set_nonblock(ends[0], true) < 0) {
+		int saved = errno;
+
+		fd_close_many(ends, 2);
+		return err_sys(e, saved, "cannot set up the pipe of the log");
+	}
+	p = xcalloc(1, sizeof *p);
+	p->logs = l;
+	p->fd = ends[0];
+	p->next = l->pipes;
+	l->pipes = p;
+	loop_io_init(l->loop, &p->io, p->fd, LOOP_READ, readable, p);
+	return ends[1];
+}
+
+void logs_drain(struct logs *l)
+{
+	struct pipe_in *next;
+
+	for (struct pipe_in *p = l->pipes; p; p = next) {
+		int left = 0;
+
+		next = p->next;
+		/* Only what is there now: a writer that never stops must not keep us. EOF shows as 0 bytes.
+		 */
+		(void)ioctl(p->fd, FIONREAD, &left);
+		while (read_chunk(p) && (left -= (int)CHUNK) > 0)
+			;
+	}
+}
+
+/* --- looking back --- */
+
+static char *without_nul(const char *text, size_t len)
+{
+	struct strbuf b = STRBUF_INIT;
+	const char *end = text + len;
+
+	for (const char *nul; (nul = memchr(text, 0, (size_t)(end - text))); text = nul + 1) {
+		strbuf_add(&b, text, (size_t)(nul - text));
+		strbuf_adds(&b, "\\x00");
+	}
+	strbuf_add(&b, text, (size_t)(end - text));
+	return strbuf_take(&b);
+}
+
+/* The last `n` lines an earlier run of the supervisor left in the file. */
+static void earlier_lines(const struct logs *l, size_t n, struct strv *ret)
+{
+	size_t len = 0, lines = 0, skip;
+	CLEANUP_FREE char *text = linefile_earlier(l->file, RING_BYTES, &len);
+	const char *p = text, *nl;
+
+	for (size_t i = 0; i < len; i++)
+		lines += text[i] == '\n';
+	skip = lines > n ? lines - n : 0;
+	for (; p && (nl = memchr(p, '\n', len - (size_t)(p - text))); p = nl + 1) {
+		if (skip)
+			skip--;
+		else
+			strv_take(ret, without_nul(p, (size_t)(nl - p)));
+	}
+}
+
+void logs_tail(const struct logs *l, size_t n, struct strv *ret)
+{
+	if (n > RING_LINES)
+		n = RING_LINES;
+	if (l->lines < n)
+		earlier_lines(l, n - (size_t)l->lines, ret);
+	for (size_t i = l->ring.n > n ? l->ring.n - n : 0; i < l->ring.n; i++)
+		strv_take(ret, without_nul(ring_at(&l->ring, i)->text, ring_at(&l->ring, i)->len));
+}
+
+void logs_stats(const struct logs *l, struct logs_stats *ret)
+{
+	*ret = (struct logs_stats){.lines = l->lines,
+				   .bytes = l->bytes,
+				   .dropped_bytes = linefile_dropped_bytes(l->file),
+				   .dropped_lines = linefile_dropped_lines(l->file),
+				   .last_error = linefile_error(l->file),
+				   .losing = linefile_losing(l->file)};
+}
+
+struct logs_follow *logs_follow_start(struct logs *l, logs_line_fn *fn, void *data)
+{
+	struct logs_follow *f = xcalloc(1, sizeof *f), **at = &l->followers;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = f;
+	f->logs = l;
+	f->fn = fn;
+	f->data = data;
+	return f;
+}
+
+void logs_follow_stop(struct logs_follow *f)
+{
+	f->fn = NULL;
+	if (!f->logs->handing_out)
+		sweep_followers(f->logs);
+}
+
+const char *logs_path(const struct logs *l)
+{
+	return linefile_path(l->file);
+}
+
+void logs_destroy(struct logs *l)
+{
+	if (!l)
+		return;
+	logs_drain(l);
+	while (l->pipes) {
+		end_half(l->pipes);
+		pipe_free(l->pipes);
+	}
+	flush(l);
+	loop_timer_stop(&l->retry);
+	while (l->followers) {
+		struct logs_follow *f = l->followers;
+
+		l->followers = f->next;
+		free(f);
+	}
+	linefile_destroy(l->file);
+	ring_finish(&l->ring);
+	strbuf_finish(&l->out);
+	free(l);
+}

@@ -1,0 +1,609 @@
+/* logs and base/linefile: real files, real pipes, a full disk. */
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/linefile.h"
+#include "logs/logs.h"
+#include "logs/ring.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <cmocka.h>
+
+struct world {
+	char top[64], dir[80];
+	struct loop *loop;
+	struct logs_config config;
+	struct logs *logs;
+	struct strv seen, trouble;
+};
+
+static int rm_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+	(void)st;
+	(void)type;
+	(void)f;
+	return remove(path);
+}
+
+static void on_line(void *data, const char *line, size_t len)
+{
+	struct world *w = data;
+
+	strv_take(&w->seen, xstrndup(line, len));
+}
+
+static void on_trouble(void *data, const char *what)
+{
+	struct world *w = data;
+
+	strv_add(&w->trouble, what);
+}
+
+static void open_logs(struct world *w)
+{
+	w->logs = logs_create(w->loop, &w->config, NULL);
+	logs_set_trouble(w->logs, on_trouble, w);
+}
+
+static int setup(void **state)
+{
+	struct world *w = xcalloc(1, sizeof *w);
+
+	(void)snprintf(w->top, sizeof w->top, "/tmp/sbxsv-logs-XXXXXX");
+	assert_non_null(mkdtemp(w->top));
+	(void)snprintf(w->dir, sizeof w->dir, "%s/logs", w->top);
+	w->loop = loop_create(0);
+	w->config = (struct logs_config){.dir = w->dir, .file = "a.log", .max_size = 1 << 20, .max_files = 5};
+	open_logs(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	logs_destroy(w->logs);
+	loop_destroy(w->loop);
+	strv_clear(&w->seen);
+	strv_clear(&w->trouble);
+	assert_int_equal(nftw(w->top, rm_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+	free(w);
+	return 0;
+}
+
+static char *slurp(struct world *w, const char *name, size_t *ret_len)
+{
+	CLEANUP_FREE char *path = xasprintf("%s/%s", w->dir, name);
+	size_t len = 0;
+	char *text = NULL;
+
+	if (file_read(AT_FDCWD, path, 64 << 20, &text, &len, NULL) < 0)
+		return xstrdup("(no such file)");
+	if (ret_len)
+		*ret_len = len;
+	return text;
+}
+
+static void assert_file(struct world *w, const char *name, const char *want)
+{
+	CLEANUP_FREE char *got = slurp(w, name, NULL);
+
+	assert_string_equal(got, want);
+}
+
+static void feed(struct world *w, int fd, const char *text)
+{
+	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+	logs_drain(w->logs);
+}
+
+static void test_whole_lines(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_STRV struct strv tail = {0};
+	struct stat st;
+
+	feed(w, fd, "one\ntw");
+	assert_file(w, "a.log", "one\n");
+	feed(w, fd, "o\n\nhalf");
+	assert_file(w, "a.log", "one\ntwo\n\n");
+	logs_note(w->logs, "stopped");
+	(void)close(TAKE_FD(fd));
+	logs_drain(w->logs); /* EOF ends the half line */
+	assert_file(w, "a.log", "one\ntwo\n\n[sbxsv] stopped\nhalf\n");
+	logs_tail(w->logs, 3, &tail);
+	assert_int_equal(tail.n, 3);
+	assert_string_equal(tail.v[0], "");
+	assert_string_equal(tail.v[2], "half");
+	assert_int_equal(lstat(logs_path(w->logs), &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	assert_int_equal(lstat(w->dir, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0700);
+}
+
+static void test_binary_bytes_stay(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *got = NULL;
+	CLEANUP_STRV struct strv tail = {0};
+	char bytes[257];
+	size_t len = 0;
+
+	for (unsigned i = 0, n = 0; i < 256; i++)
+		if (i != '\n')
+			bytes[n++] = (char)i;
+	bytes[255] = '\n';
+	assert_int_equal(fd_write_all(fd, bytes, 256), 0);
+	logs_drain(w->logs);
+	got = slurp(w, "a.log", &len);
+	assert_int_equal(len, 256);
+	assert_memory_equal(got, bytes, 256);
+	logs_tail(w->logs, 1, &tail);
+	assert_memory_equal(tail.v[0], "\\x00\x01", 5);
+	assert_int_equal(strlen(tail.v[0]), 254 + 4);
+}
+
+static void test_long_line_is_split_and_marked(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *big = xmalloc(LOGS_LINE_MAX + 101);
+	CLEANUP_FREE char *got = NULL;
+	size_t len = 0, mark = strlen(LOGS_SPLIT);
+	struct logs_stats st;
+
+	memset(big, 'x', LOGS_LINE_MAX + 100);
+	big[LOGS_LINE_MAX] = 0; /* exactly the limit is one line */
+	for (size_t at = 0; at < LOGS_LINE_MAX; at += 4096) {
+		assert_int_equal(fd_write_all(fd, big + at, 4096), 0);
+		logs_drain(w->logs);
+	}
+	feed(w, fd, "\n");
+	got = slurp(w, "a.log", &len);
+	assert_int_equal(len, LOGS_LINE_MAX + 1);
+	for (size_t at = 0; at < LOGS_LINE_MAX; at += 4096) {
+		assert_int_equal(fd_write_all(fd, big + at, 4096), 0);
+		logs_drain(w->logs);
+	}
+	feed(w, fd, "tail\n");
+	free(got);
+	got = slurp(w, "a.log", &len);
+	assert_int_equal(len, 2 * (LOGS_LINE_MAX + 1) + mark + 5);
+	assert_memory_equal(got + 2 * LOGS_LINE_MAX + 1, LOGS_SPLIT "\ntail\n", mark + 6);
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.lines, 3);
+	assert_int_equal(st.dropped_lines, 0);
+}
+
+static void test_rotation_keeps_whole_lines_and_a_bounded_number(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = -1;
+	CLEANUP_STRBUF struct strbuf all = STRBUF_INIT;
+	CLEANUP_STRBUF struct strbuf back = STRBUF_INIT;
+	struct stat st;
+
+	w->config.max_size = 1000;
+	w->config.max_files = 3;
+	logs_configure(w->logs, &w->config);
+	fd = logs_open_pipe(w->logs, NULL);
+	for (unsigned i = 0; i < 400; i++)
+		strbuf_addf(&all, "line %u\n", i);
+	feed(w, fd, all.p);
+	for (unsigned i = 3; i-- > 0;) {
+		CLEANUP_FREE char *name = i ? xasprintf("a.log.%u", i) : xstrdup("a.log");
+		CLEANUP_FREE char *path = xasprintf("%s/%s", w->dir, name);
+		CLEANUP_FREE char *text = slurp(w, name, NULL);
+
+		assert_int_equal(lstat(path, &st), 0);
+		assert_true(st.st_size <= 1000);
+		strbuf_adds(&back, text);
+	}
+	/* the three files together are the end of what was written, nothing twice, nothing torn */
+	assert_true(back.len > 2000 && back.len < all.len);
+	assert_memory_equal(back.p, "line ", 5);
+	assert_string_equal(back.p, all.p + all.len - back.len);
+	{
+		CLEANUP_FREE char *path = xasprintf("%s/a.log.3", w->dir);
+
+		assert_int_equal(lstat(path, &st), -1);
+	}
+}
+
+static void test_one_file_and_a_line_larger_than_it(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = -1;
+
+	w->config.max_size = 8;
+	w->config.max_files = 1;
+	logs_configure(w->logs, &w->config);
+	fd = logs_open_pipe(w->logs, NULL);
+	feed(w, fd, "short\nthis one is too long\n");
+	assert_file(w, "a.log", "this one is too long\n");
+	feed(w, fd, "end\n");
+	assert_file(w, "a.log", "end\n");
+	assert_file(w, "a.log.1", "(no such file)");
+}
+
+static void test_removed_file_and_directory_come_back(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *old = xasprintf("%s/a.log.away", w->dir);
+	struct logs_stats st;
+
+	feed(w, fd, "one\n");
+	assert_int_equal(unlink(logs_path(w->logs)), 0);
+	feed(w, fd, "two\n");
+	assert_file(w, "a.log", "two\n");
+	assert_int_equal(rename(logs_path(w->logs), old), 0); /* logrotate */
+	feed(w, fd, "three\n");
+	assert_file(w, "a.log", "three\n");
+	assert_int_equal(nftw(w->dir, rm_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+	feed(w, fd, "four\n");
+	assert_file(w, "a.log", "four\n");
+	assert_int_equal(truncate(logs_path(w->logs), 0), 0);
+	feed(w, fd, "five\n");
+	assert_file(w, "a.log", "five\n");
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.dropped_lines, 0);
+	assert_int_equal(w->trouble.n, 0);
+}
+
+static void test_unusable_directory_is_counted_and_mended(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_STRV struct strv tail = {0};
+	CLEANUP_FREE char *text = NULL;
+	struct logs_stats st;
+	int file =
+		open(w->dir, O_WRONLY | O_CREAT | O_CLOEXEC, 0600); /* a file where the directory should be */
+
+	assert_true(file >= 0);
+	(void)close(file);
+	feed(w, fd, "lost 1\nlost 2\n");
+	feed(w, fd, "lost 3\n");
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.dropped_lines, 3);
+	assert_int_equal(st.dropped_bytes, 21);
+	assert_true(st.losing);
+	assert_non_null(strstr(st.last_error, w->dir));
+	assert_int_equal(w->trouble.n, 1); /* once a streak */
+	logs_tail(w->logs, 5, &tail);      /* memory still has them */
+	assert_int_equal(tail.n, 3);
+	assert_int_equal(unlink(w->dir), 0);
+	feed(w, fd, "kept\n");
+	text = slurp(w, "a.log", NULL);
+	assert_true(str_starts(text, "[sbxsv] 3 lines (21 bytes) are missing here: "));
+	assert_true(str_ends(text, "\nkept\n"));
+	assert_int_equal(w->trouble.n, 2);
+	logs_stats(w->logs, &st);
+	assert_false(st.losing);
+	assert_int_equal(st.dropped_lines, 3);
+}
+
+static void break_loop(struct loop_timer *t)
+{
+	loop_break(t->loop);
+}
+
+static void test_the_mark_is_written_without_new_output(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *text = NULL;
+	int file = open(w->dir, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	struct loop_timer t;
+
+	(void)close(file);
+	feed(w, fd, "lost\n");
+	assert_int_equal(unlink(w->dir), 0);
+	loop_timer_init(w->loop, &t, break_loop, NULL);
+	loop_timer_start(&t, 3000);
+	loop_run(w->loop);
+	text = slurp(w, "a.log", NULL);
+	assert_true(str_starts(text, "[sbxsv] 1 lines (5 bytes) are missing here: "));
+}
+
+static void test_symlink_and_fifo_are_refused(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *victim = xasprintf("%s/victim", w->top);
+	struct logs_stats st;
+	struct stat s;
+
+	assert_int_equal(mkdir(w->dir, 0700), 0);
+	assert_int_equal(symlink(victim, logs_path(w->logs)), 0);
+	feed(w, fd, "x\n");
+	assert_int_equal(lstat(victim, &s), -1);
+	assert_int_equal(unlink(logs_path(w->logs)), 0);
+	assert_int_equal(mkfifo(logs_path(w->logs), 0600), 0);
+	feed(w, fd, "y\n"); /* must not hang */
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.dropped_lines, 2);
+}
+
+static void test_no_fds_left(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_ERR struct err *e = NULL;
+	struct rlimit was, none;
+	struct logs_stats st;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = was;
+	none.rlim_cur = 3;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(fd_write_all(fd, "lost\n", 5), 0);
+	logs_drain(w->logs);
+	assert_int_equal(logs_open_pipe(w->logs, &e), -1);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_int_equal(err_code(e), EMFILE);
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.dropped_lines, 1);
+	assert_non_null(strstr(st.last_error, strerror(EMFILE)));
+	feed(w, fd, "kept\n");
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.dropped_lines, 1);
+}
+
+static void test_ring_is_bounded(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_STRV struct strv tail = {0};
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+
+	for (unsigned i = 0; i < 1000; i++)
+		strbuf_addf(&b, "%u\n", i);
+	feed(w, fd, b.p);
+	logs_tail(w->logs, 100000, &tail);
+	assert_int_equal(tail.n, RING_LINES);
+	assert_string_equal(tail.v[0], "800");
+	assert_string_equal(tail.v[199], "999");
+	strv_clear(&tail);
+	strbuf_reset(&b);
+	for (unsigned i = 0; i < 60000; i++)
+		strbuf_addc(&b, 'z');
+	strbuf_addc(&b, '\n');
+	for (unsigned i = 0; i < 8; i++)
+		feed(w, fd, b.p);
+	logs_tail(w->logs, 100, &tail);
+	assert_int_equal(tail.n, RING_BYTES / 60000);
+}
+
+struct self_stopper {
+	struct logs_follow *me, *other;
+	unsigned calls;
+};
+
+static void stop_both(void *data, const char *line, size_t len)
+{
+	struct self_stopper *s = data;
+
+	(void)line;
+	(void)len;
+	s->calls++;
+	logs_follow_stop(s->me);
+	logs_follow_stop(s->other);
+}
+
+static void test_followers_may_stop_inside_their_callback(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	struct self_stopper s = {0};
+	struct logs_follow *last;
+
+	s.me = logs_follow_start(w->logs, stop_both, &s);
+	s.other = logs_follow_start(w->logs, on_line, w);
+	last = logs_follow_start(w->logs, on_line, w);
+	feed(w, fd, "a\nb\n");
+	assert_int_equal(s.calls, 1);
+	assert_int_equal(w->seen.n, 2); /* by `last` alone */
+	assert_string_equal(w->seen.v[1], "b");
+	logs_follow_stop(last);
+	feed(w, fd, "c\n");
+	assert_int_equal(w->seen.n, 2);
+}
+
+static void test_earlier_run_is_seen_in_the_tail(void **state)
+{
+	struct world *w = *state;
+	int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_STRV struct strv tail = {0};
+	CLEANUP_FREE char *got = NULL;
+
+	feed(w, fd, "old 1\nold 2\n");
+	(void)close(fd);
+	logs_destroy(w->logs);
+	fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	{ /* a crash in the middle of a write */
+		int torn = openat(fd, "a.log", O_WRONLY | O_APPEND | O_CLOEXEC);
+
+		assert_int_equal(write(torn, "torn", 4), 4);
+		(void)close(torn);
+	}
+	(void)close(fd);
+	w->config.max_size = 24; /* rotates under the way */
+	open_logs(w);
+	fd = logs_open_pipe(w->logs, NULL);
+	feed(w, fd, "new 1\nnew 2\n");
+	got = slurp(w, "a.log.1", NULL);
+	assert_string_equal(got, "old 1\nold 2\ntorn\nnew 1\n");
+	logs_tail(w->logs, 3, &tail);
+	assert_int_equal(tail.n, 3);
+	assert_string_equal(tail.v[0], "old 2");
+	assert_string_equal(tail.v[1], "new 1");
+	assert_string_equal(tail.v[2], "new 2");
+	(void)close(fd);
+}
+
+static void test_timestamps(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = -1;
+	CLEANUP_FREE char *got = NULL;
+
+	w->config.timestamps = true;
+	logs_configure(w->logs, &w->config);
+	fd = logs_open_pipe(w->logs, NULL);
+	feed(w, fd, "hello\n");
+	got = slurp(w, "a.log", NULL);
+	assert_int_equal(strlen(got), 24 + 1 + 6);
+	assert_int_equal(got[10], 'T');
+	assert_int_equal(got[23], 'Z');
+	assert_string_equal(got + 24, " hello\n");
+}
+
+static void stop_at_eof(struct loop_io *io, unsigned events)
+{
+	char c;
+
+	(void)events;
+	if (read(io->fd, &c, 1) == 0)
+		loop_break(io->loop);
+}
+
+/* 16 MB from a child through the loop: nothing lost, and the writer is never held up for good. */
+static void test_a_flood_through_the_loop(void **state)
+{
+	struct world *w = *state;
+	int fd = logs_open_pipe(w->logs, NULL), done[2];
+	struct loop_io io;
+	struct logs_stats st;
+	pid_t pid;
+
+	w->config.max_size = 4 << 20;
+	logs_configure(w->logs, &w->config);
+	assert_int_equal(pipe2(done, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		char line[100];
+
+		memset(line, 'f', 99);
+		line[99] = '\n';
+		for (unsigned i = 0; i < 160000; i++)
+			if (fd_write_all(fd, line, 100) < 0)
+				_exit(1);
+		_exit(0);
+	}
+	(void)close(fd);
+	(void)close(done[1]);
+	loop_io_init(w->loop, &io, done[0], LOOP_READ, stop_at_eof, NULL);
+	loop_run(w->loop);
+	loop_io_stop(&io);
+	(void)close(done[0]);
+	logs_drain(w->logs);
+	logs_drain(w->logs);
+	logs_stats(w->logs, &st);
+	assert_int_equal(st.lines, 160000);
+	assert_int_equal(st.bytes, 16000000);
+	assert_int_equal(st.dropped_lines, 0);
+}
+
+static int write_to(const char *path, const char *text)
+{
+	CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd < 0 ? -1 : fd_write_all(fd, text, strlen(text));
+}
+
+/* In a mount namespace of its own (with a user namespace when not root): a tmpfs of 2 MB. */
+static int small_disk(const char *dir)
+{
+	bool root = geteuid() == 0;
+	CLEANUP_FREE char *uids = xasprintf("%u %u 1", geteuid(), geteuid());
+	CLEANUP_FREE char *gids = xasprintf("%u %u 1", getegid(), getegid());
+
+	if (unshare(CLONE_NEWNS | (root ? 0 : CLONE_NEWUSER)) < 0)
+		return -1;
+	if (!root &&
+	    (write_to("/proc/self/uid_map", uids) < 0 || write_to("/proc/self/setgroups", "deny") < 0 ||
+	     write_to("/proc/self/gid_map", gids) < 0))
+		return -1;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mkdir(dir, 0700) < 0)
+		return -1;
+	return mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=700");
+}
+
+static void test_full_disk(void **state) /* last: it changes the namespaces of this process */
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = -1;
+	CLEANUP_FREE char *line = xmalloc(10001), *text = NULL;
+	struct logs_stats st;
+	size_t len = 0;
+
+	if (small_disk(w->dir) < 0) {
+		print_message("no mount namespace here: %s\n", strerror(errno));
+		skip();
+	}
+	w->config.max_size = 64 << 20;
+	logs_configure(w->logs, &w->config);
+	fd = logs_open_pipe(w->logs, NULL);
+	memset(line, 'd', 9999);
+	line[9999] = '\n';
+	line[10000] = 0;
+	for (unsigned i = 0; i < 300; i++)
+		feed(w, fd, line);
+	logs_stats(w->logs, &st);
+	assert_true(st.losing);
+	assert_non_null(strstr(st.last_error, strerror(ENOSPC)));
+	assert_int_equal(w->trouble.n, 1);
+	text = slurp(w, "a.log", &len);
+	assert_int_equal(len % 10000, 0); /* whole lines only */
+	assert_int_equal(len + st.dropped_bytes, 3000000);
+	assert_int_equal(st.dropped_lines * 10000, st.dropped_bytes);
+	/* room again */
+	assert_int_equal(truncate(logs_path(w->logs), 10000), 0);
+	feed(w, fd, "after\n");
+	free(text);
+	text = slurp(w, "a.log", &len);
+	assert_true(str_starts(text + 10000, "[sbxsv] "));
+	assert_non_null(strstr(text + 10000, "lines ("));
+	assert_true(str_ends(text, "\nafter\n"));
+	assert_int_equal(w->trouble.n, 2);
+	assert_int_equal(umount2(w->dir, MNT_DETACH), 0);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_whole_lines),
+		T(test_binary_bytes_stay),
+		T(test_long_line_is_split_and_marked),
+		T(test_rotation_keeps_whole_lines_and_a_bounded_number),
+		T(test_one_file_and_a_line_larger_than_it),
+		T(test_removed_file_and_directory_come_back),
+		T(test_unusable_directory_is_counted_and_mended),
+		T(test_the_mark_is_written_without_new_output),
+		T(test_symlink_and_fifo_are_refused),
+		T(test_no_fds_left),
+		T(test_ring_is_bounded),
+		T(test_followers_may_stop_inside_their_callback),
+		T(test_earlier_run_is_seen_in_the_tail),
+		T(test_timestamps),
+		T(test_a_flood_through_the_loop),
+		T(test_full_disk),
+	};
+
+	return cmocka_run_group_tests_name("logs", tests, NULL, NULL);
+}
