@@ -3,7 +3,8 @@
 #include "sup/sup.h"
 
 struct ctl;
-/* Binds the socket 0600 (the directory is 0700); peers are checked: same uid or root, our own user and pid namespaces. */
-struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d, void (*on_shutdown)(void *data, int64_t grace_ms),
-		       void *data, struct err **e);
+/* Binds the socket 0600 (the directory is 0700); peers are checked: same uid or root, our own user and pid
+ * namespaces. */
+struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
+		       void (*on_shutdown)(void *data, int64_t grace_ms), void *data, struct err **e);
 void ctl_destroy(struct ctl *c);

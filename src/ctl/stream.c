@@ -1,0 +1,280 @@
+/*
+ * Lines: an app's log and the events, the old ones and then, with follow, those to come.
+ *
+ * A stream has a buffer of its own. A line is appended when it happens; MHD takes from the buffer when the
+ * client reads. While the buffer is empty the connection is suspended. A client that is more than 1 MiB
+ * behind is cut: the supervisor neither waits for it nor keeps what it does not read.
+ */
+#include "ctl/internal.h"
+#include "base/file.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define BLOCK     ((size_t)16 << 10) /* what MHD asks for at once */
+#define FILE_TAIL ((size_t)1 << 20)  /* how far back into a log file an answer goes */
+
+struct stream {
+	struct ctl *ctl;
+	struct request *r; /* NULL: the request is gone; which of the two goes first is MHD's business */
+	struct strbuf buf;
+	size_t taken;      /* bytes of buf that the client has */
+	size_t behind_max; /* the old lines come on top of CTL_BEHIND_MAX */
+	bool follow, sse, cut;
+	struct logs_follow *logs;
+	struct events_sub *events;
+};
+
+static void unsubscribe(struct stream *s)
+{
+	if (s->logs)
+		logs_follow_stop(TAKE_PTR(s->logs));
+	if (s->events)
+		events_unsubscribe(TAKE_PTR(s->events));
+}
+
+static void cut(struct stream *s)
+{
+	s->cut = true;
+	s->ctl->cut++;
+	unsubscribe(s);
+	log_warning("control socket: a client that follows lines was cut: it does not read (%llu cut so far)",
+		    (unsigned long long)s->ctl->cut);
+	req_cut(s->r);
+}
+
+void stream_detach(struct stream *s)
+{
+	if (!s)
+		return;
+	unsubscribe(s);
+	s->r = NULL;
+}
+
+static void put_line(struct stream *s, const char *line, size_t len)
+{
+	if (s->sse)
+		strbuf_adds(&s->buf, "data: ");
+	strbuf_add(&s->buf, line, len);
+	strbuf_adds(&s->buf, s->sse ? "\n\n" : "\n");
+}
+
+/* A line that happens now. */
+static void push(struct stream *s, const char *line, size_t len)
+{
+	if (s->cut)
+		return;
+	if (s->taken && s->taken >= s->buf.len / 2) {
+		/* what is left moves to the front; it is at most half, so this costs no more than the copying
+		 * in */
+		memmove(s->buf.p, s->buf.p + s->taken, s->buf.len - s->taken);
+		s->buf.len -= s->taken;
+		s->taken = 0;
+	}
+	if (s->buf.len - s->taken + len > s->behind_max) {
+		cut(s);
+		return;
+	}
+	put_line(s, line, len);
+	req_resume(s->r);
+}
+
+static void on_log_line(void *data, const char *line, size_t len)
+{
+	push(data, line, len);
+}
+
+static void on_event(void *data, const char *json, size_t len, const char *app)
+{
+	struct stream *s = data;
+
+	if (!s->r->call.app[0] || str_eq(s->r->call.app, app))
+		push(s, json, len);
+}
+
+/* MHD wants bytes. */
+static ssize_t on_read(void *data, uint64_t pos, char *out, size_t max)
+{
+	struct stream *s = data;
+	size_t left = s->buf.len - s->taken;
+
+	(void)pos;
+	if (s->cut || !s->r || s->r->client_gone)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (!left && !s->follow)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (!left) {
+		req_suspend(s->r);
+		return 0;
+	}
+	if (left > max)
+		left = max;
+	memcpy(out, s->buf.p + s->taken, left);
+	s->taken += left;
+	return (ssize_t)left;
+}
+
+static void on_free(void *data)
+{
+	struct stream *s = data;
+
+	unsubscribe(s);
+	if (s->r)
+		s->r->stream = NULL;
+	s->ctl->streams -= s->follow;
+	strbuf_finish(&s->buf);
+	free(s);
+}
+
+static enum MHD_Result begin(struct request *r, struct stream *s, const char *type)
+{
+	struct MHD_Response *resp =
+		MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, s, on_free);
+	enum MHD_Result ok;
+
+	if (!resp) {
+		on_free(s);
+		return MHD_NO;
+	}
+	(void)MHD_add_response_header(resp, "Content-Type", type);
+	(void)MHD_add_response_header(resp, "Cache-Control", "no-store");
+	if (s->follow)
+		(void)MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
+	s->behind_max = s->buf.len + CTL_BEHIND_MAX;
+	r->phase = REQ_ANSWERED;
+	ok = MHD_queue_response(r->conn, 200, resp);
+	MHD_destroy_response(resp);
+	return ok;
+}
+
+/* NULL when there are too many; the reply is queued then. */
+static struct stream *stream_new(struct request *r, enum MHD_Result *ret)
+{
+	struct stream *s;
+
+	if (r->call.follow && r->ctl->streams >= CTL_STREAMS_MAX) {
+		*ret = req_error(r, 503, 1, "too many clients follow logs and events (48)");
+		return NULL;
+	}
+	s = xcalloc(1, sizeof *s);
+	s->ctl = r->ctl;
+	s->r = r;
+	r->stream = s;
+	s->follow = r->call.follow;
+	r->ctl->streams += s->follow;
+	return s;
+}
+
+/* The last `n` lines of the log file, going back at most FILE_TAIL bytes. Returns how many, 0 when it cannot
+ * be read. */
+static size_t file_tail(const char *path, size_t n, struct strv *ret)
+{
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	CLEANUP_FREE char *text = NULL;
+	struct stat st;
+	off_t from;
+	ssize_t got;
+	char *p, *start, *end;
+	size_t lines = 0;
+
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !n)
+		return 0;
+	from = st.st_size > (off_t)FILE_TAIL ? st.st_size - (off_t)FILE_TAIL : 0;
+	text = xmalloc(FILE_TAIL);
+	got = pread(fd, text, FILE_TAIL, from);
+	if (got <= 0)
+		return 0;
+	start = text;
+	if (from) { /* the first line is only a part of one */
+		start = memchr(text, '\n', (size_t)got);
+		start = start ? start + 1 : text + got;
+	}
+	end = text + got;
+	if (end > start && end[-1] == '\n')
+		end--;
+	for (p = end; p > start; p--)
+		if (p[-1] == '\n' && ++lines == n)
+			break;
+	for (lines = 0; p < end || (p == end && p > start); lines++) {
+		char *nl = memchr(p, '\n', (size_t)(end - p));
+
+		strv_take(ret, xstrndup(p, (size_t)((nl ? nl : end) - p)));
+		if (!nl)
+			break;
+		p = nl + 1;
+	}
+	return lines;
+}
+
+/* From the ring; when it does not hold as many (after a restart of the supervisor), from the file. */
+static void old_log_lines(struct stream *s, const struct logs *l, size_t n)
+{
+	CLEANUP_STRV struct strv ring = {0}, file = {0};
+	const struct strv *best = &ring;
+
+	logs_tail(l, n, &ring);
+	if (ring.n < n && logs_path(l)) {
+		(void)file_tail(logs_path(l), n, &file);
+		if (file.n > ring.n)
+			best = &file;
+	}
+	for (size_t i = 0; i < best->n; i++)
+		put_line(s, best->v[i], strlen(best->v[i]));
+}
+
+enum MHD_Result stream_logs(struct request *r)
+{
+	struct logs *l =
+		sup_has_app(r->ctl->sup, r->call.app) ? sup_app_logs(r->ctl->sup, r->call.app) : NULL;
+	CLEANUP_FREE char *text = NULL;
+	enum MHD_Result ret;
+	struct stream *s;
+
+	if (!l) {
+		text = xasprintf("there is no app \"%s\"", r->call.app);
+		return req_error(r, 404, 4, text);
+	}
+	s = stream_new(r, &ret);
+	if (!s)
+		return ret;
+	old_log_lines(s, l, r->call.lines);
+	if (s->follow)
+		s->logs = logs_follow_start(l, on_log_line, s);
+	return begin(r, s, "text/plain; charset=utf-8");
+}
+
+static bool wants_sse(struct request *r)
+{
+	const char *accept = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+
+	return accept && strcasestr(accept, "text/event-stream");
+}
+
+enum MHD_Result stream_events(struct request *r)
+{
+	const char *app = r->call.app[0] ? r->call.app : NULL;
+	struct events *ev = sup_events(r->ctl->sup);
+	CLEANUP_JS struct js *old = events_last(ev, app, r->call.lines);
+	CLEANUP_FREE char *text = NULL;
+	enum MHD_Result ret;
+	struct stream *s;
+
+	/* an app that was removed still has its events */
+	if (app && !js_len(old) && !sup_has_app(r->ctl->sup, app)) {
+		text = xasprintf("there is no app \"%s\", and no event of one", app);
+		return req_error(r, 404, 4, text);
+	}
+	s = stream_new(r, &ret);
+	if (!s)
+		return ret;
+	s->sse = wants_sse(r);
+	for (const struct js *e = js_first(old); e; e = js_next(e)) {
+		CLEANUP_FREE char *line = js_print(e);
+
+		put_line(s, line, strlen(line));
+	}
+	if (s->follow)
+		s->events = events_subscribe(ev, on_event, s);
+	return begin(r, s, s->sse ? "text/event-stream" : "application/x-ndjson");
+}
