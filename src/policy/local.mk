@@ -1,1 +1,5 @@
-# src/policy
+# src/policy: hosts, addresses, rules and decisions. Pure
+noinst_LIBRARIES += libpolicy.a
+libpolicy_a_SOURCES = \
+	src/policy/policy.h src/policy/rules.h src/policy/host.c src/policy/addr.c src/policy/rule.c \
+	src/policy/ruleset.c src/policy/policy.c src/policy/decide.c

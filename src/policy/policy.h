@@ -31,22 +31,29 @@ enum addr_class {
 	ADDR_PUBLIC,
 	ADDR_PRIVATE, /* RFC 1918, 100.64/10, fc00::/7: reachable with AllowAddress= */
 	ADDR_LOOPBACK,
-	ADDR_LINK_LOCAL, /* metadata services live here: never grantable */
+	ADDR_LINK_LOCAL, /* never grantable */
 	ADDR_UNSPECIFIED,
 	ADDR_MULTICAST,
 	ADDR_RESERVED, /* documentation, benchmarking, 0/8, 240/4, Teredo, anything outside 2000::/3 */
+	ADDR_METADATA, /* cloud metadata outside link-local (168.63.129.16, fd00:ec2::/32, ...): never grantable */
 };
 
 /* Canonical form of a host given by a client or a rule: lower case, one trailing dot dropped, IDNA refused, each
  * label [a-z0-9_-]. Returns 0 and fills out; -1 when it is no host name (also for anything number-like that is not
  * a canonical dotted quad: that is an address, see host_parse_addr). `len` bytes, NUL bytes are refused. */
 int host_canon(const char *text, size_t len, char out[HOST_MAX], struct err **e);
-/* Canonical dotted quad, or IPv6 text without brackets and without a zone. */
+/* A dot-less name (search domains would complete it) is canonical too; resolve every name as a fully qualified one. */
+/* Canonical dotted quad, or IPv6 text without brackets and without a zone. A v4-mapped address becomes AF_INET. */
 int host_parse_addr(const char *text, size_t len, struct addr *ret);
 void addr_format(const struct addr *a, char out[INET6_ADDRSTRLEN]);
-/* Class of the address; v4-mapped, NAT64 (64:ff9b::/96), 6to4 and v4-compatible are judged by what they embed. */
+/* Class of the address; v4-mapped, NAT64 (64:ff9b::/96), 6to4 and v4-compatible are judged by what they embed (but
+ * a v4-compatible address is never public: RFC 4291 2.5.5.1 deprecates them). */
 enum addr_class addr_classify(const struct addr *a);
 const char *addr_class_name(enum addr_class c);
+/* The IPv4 address inside a v4-mapped, NAT64, 6to4 or v4-compatible one; false when there is none. A question that
+ * the kernel answers (is it this machine's own?) must be asked about this one too. */
+bool addr_embedded(const struct addr *a, struct addr *ret);
+/* A v4-mapped address becomes AF_INET; a family that is neither becomes AF_UNSPEC, which is reserved. */
 void addr_from_sockaddr(struct addr *ret, const struct sockaddr_storage *sa);
 socklen_t addr_to_sockaddr(const struct addr *a, uint16_t port, struct sockaddr_storage *ret);
 bool addr_equal(const struct addr *a, const struct addr *b);
@@ -61,7 +68,14 @@ struct policy; /* immutable once built; opaque */
 struct policy *policy_create(enum egress egress);
 void policy_destroy(struct policy *p);
 enum egress policy_egress(const struct policy *p);
-/* Each parses one value of a unit key. `origin` is "notes.app:12" and is carried into verdicts. -1 with *e. */
+/* Each parses one value of a unit key. `origin` is "notes.app:12" and is carried into verdicts. -1 with *e.
+ *
+ * Allow=  host, *.host (the host and everything below it; two labels or more after the star), a public address
+ *         (IPv6 in brackets), each with :PORT or :LOW-HIGH; without one: 80, 443, 8080, 8443.
+ * Deny=   the same, any address, and one label after a star is enough; without a port: every port. Wins over Allow=,
+ *         AllowAddress= and Egress=all; an address also refuses the names that resolve to it.
+ * AllowAddress=  ADDRESS:PORT, ADDRESS/BITS:PORT, :LOW-HIGH or :*; IPv6 in brackets, [fd00::]/8:443.
+ * Connect= ports and ranges, separated by commas. None at all: every port. Only read when Egress=all. */
 int policy_add_allow(struct policy *p, const char *text, const char *origin, struct err **e);   /* Allow= */
 int policy_add_deny(struct policy *p, const char *text, const char *origin, struct err **e);    /* Deny= */
 int policy_add_address(struct policy *p, const char *text, const char *origin, struct err **e); /* AllowAddress= */
@@ -72,6 +86,7 @@ bool policy_sni_match(const struct policy *p);
 bool policy_ech_refuse(const struct policy *p);
 /* Syntax checks for the unit reader (no policy needed): 0, or -1 with the reason. */
 int policy_check_host_rule(const char *text, struct err **e);
+int policy_check_deny_rule(const char *text, struct err **e);
 int policy_check_address_rule(const char *text, struct err **e);
 int policy_check_ports(const char *text, struct err **e);
 

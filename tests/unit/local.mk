@@ -1,4 +1,23 @@
 # tests/unit
+if HAVE_CMOCKA
+check_PROGRAMS += test_addr
+TESTS += test_addr
+test_addr_SOURCES = tests/unit/test_addr.c
+test_addr_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_addr_LDADD = libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += test_host
+TESTS += test_host
+test_host_SOURCES = tests/unit/test_host.c
+test_host_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_host_LDADD = libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += test_policy
+TESTS += test_policy
+test_policy_SOURCES = tests/unit/test_policy.c
+test_policy_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_policy_LDADD = libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+endif
 
 if HAVE_CMOCKA
 check_PROGRAMS += test_base
