@@ -75,12 +75,9 @@ static void test_bad(void **state)
 		"*.x.com",
 		"x.com\x7f",
 		"\x01x.com",
-		"b\xc3\xbc"
-		"cher.example",
-		"x\xe3\x80\x82"
-		"com",
-		"x\xef\xbc\x8e"
-		"com",
+		"b\303\274cher.example",
+		"x\343\200\202com",
+		"x\357\274\216com",
 		"\xef\xbb\xbfx.com",
 		"x.com\xa0",
 		"x|y.com",

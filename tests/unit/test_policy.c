@@ -323,8 +323,7 @@ static void test_rule_errors(void **state)
 		"*.3.4",
 		"1.2.3",
 		"metadata.google.internal",
-		"b\xc3\xbc"
-		"cher.example",
+		"b\303\274cher.example",
 		"203.0.113.1",
 		"[2002:7f00:1::]",
 		"*.1.2.3.4",
