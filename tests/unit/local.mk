@@ -28,6 +28,14 @@ test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_events
+TESTS += test_events
+endif
+test_events_SOURCES = tests/unit/test_events.c
+test_events_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_events_LDADD = libtrace.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_logs
 TESTS += test_logs
 endif
@@ -42,3 +50,19 @@ endif
 test_net_SOURCES = tests/unit/test_net.c
 test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_net_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_ready
+TESTS += test_ready
+endif
+test_ready_SOURCES = tests/unit/test_ready.c
+test_ready_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_ready_LDADD = libmonitor.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_usage
+TESTS += test_usage
+endif
+test_usage_SOURCES = tests/unit/test_usage.c
+test_usage_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_usage_LDADD = libmonitor.a $(BASE_LIBS) $(CMOCKA_LIBS) -lpthread
