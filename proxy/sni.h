@@ -1,0 +1,44 @@
+/*
+ * The server name of a TLS ClientHello, read from the first bytes of a tunnel without decrypting anything.
+ *
+ * Theory of operation. The caller keeps the first bytes that the client sent in one buffer and forwards none
+ * of them before the verdict. A ClientHello may be spread over any number of TCP segments and TLS records
+ * (RFC 8446 5.1); the reader walks through the records in place, so nothing is copied. Every length is
+ * bounded by the one around it and must use it up exactly. Two names, two extensions, another name type:
+ * refused, because the origin may pick the other one than we do. No I/O, no allocation.
+ */
+#pragma once
+#include "policy/policy.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SNI_BYTES_MAX 32768 /* of the client's bytes until the verdict, record headers included */
+
+enum sni_result {
+	SNI_MORE,
+	SNI_NOT_TLS, /* another protocol: the first byte is no handshake record */
+	SNI_OK,      /* a whole ClientHello; `host` is "" when it names none */
+	SNI_BAD,     /* looks like TLS, but malformed, ambiguous or too long; `reason` says why */
+};
+
+struct sni {                 /* zero-initialise */
+	char host[HOST_MAX]; /* canonical */
+	bool ech;            /* carries encrypted_client_hello, be it GREASE or real: they look the same */
+	const char *reason;  /* SNI_BAD; static */
+
+	/* private */
+	uint32_t record, payload; /* next record header; bytes of handshake in the whole records before it */
+};
+/* `buf` holds everything the client sent since the tunnel began. After another result than SNI_MORE do not
+ * call again. */
+enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len);
+
+/*
+ * May these first bytes go on? `v` is the verdict that opened the tunnel to `host`:`port`. False with a
+ * static reason. SniPolicy=match: a named target takes only a ClientHello with exactly that name; on the
+ * ports of TLS (443, 8443) also nothing but TLS. A target that was an address has no name to compare.
+ * Ech=refuse: none with ECH.
+ */
+bool sni_judge(const struct policy *p, const struct verdict *v, const char *host, uint16_t port,
+	       const struct sni *s, enum sni_result result, const char **ret_reason);
