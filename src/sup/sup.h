@@ -1,9 +1,10 @@
 /*
  * The supervisor: apps, their state table, start order, stop, reload as a diff, shutdown.
  *
- * Theory of operation. Each app is data (app.h); one table, state x event, says what happens (states.c); one function
- * writes the state. Everything that takes time (launch, readiness, stop, backoff) is a watcher that feeds an event into
- * that table; nothing blocks and nothing recurses: events raised while a step runs are queued.
+ * Theory of operation. Each app is data (app.h); one table, state x event, says what happens (states.c); one
+ * function writes the state. Everything that takes time (launch, readiness, stop, backoff) is a watcher that
+ * feeds an event into that table; nothing blocks and nothing recurses: events raised while a step runs are
+ * queued.
  */
 #pragma once
 #include "base/err.h"
@@ -14,28 +15,44 @@
 #include "unit/unit.h"
 
 struct sup;
-enum app_state { APP_STOPPED, APP_IDLE, APP_WAITING, APP_STARTING, APP_RUNNING, APP_UNHEALTHY, APP_STOPPING,
-	APP_BACKOFF, APP_FAILED, APP_STATE_MAX };
+enum app_state {
+	APP_STOPPED,
+	APP_IDLE,
+	APP_WAITING,
+	APP_STARTING,
+	APP_RUNNING,
+	APP_UNHEALTHY,
+	APP_STOPPING,
+	APP_BACKOFF,
+	APP_FAILED,
+	APP_STATE_MAX
+};
 const char *app_state_name(enum app_state s);
 
 struct sup_config {
-	const struct unit_dirs *dirs; /* outlives sup */
+	const struct unit_dirs *dirs;             /* outlives sup */
 	const char *init_program, *proxy_program; /* paths */
+	int nofile_soft;                          /* RLIMIT_NOFILE that apps get back; <= 0: leave it */
 };
 struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **e);
 void sup_destroy(struct sup *s);
 /* Reads apps.d, binds ports, starts what is enabled; watches apps.d. Returns at once. */
 int sup_start(struct sup *s, struct err **e);
 
-/* Result of a command, called once, maybe before the call returns. code: exit codes of doc/design.md section 7. */
+/* Result of a command, called once, maybe before the call returns. code: exit codes of doc/design.md
+ * section 7. */
 typedef void sup_done_fn(void *data, int code, const char *message);
 enum sup_verb { SUP_START, SUP_STOP, SUP_RESTART };
 /* app NULL: all. Waits for running/stopped/failed before done is called; `wait` false: done at once. */
-void sup_command(struct sup *s, enum sup_verb verb, const char *app, bool wait, sup_done_fn *done, void *data);
-int sup_kill(struct sup *s, const char *app, int sig, struct err **e); /* code 4 via err_code ENOENT, ESRCH not running */
-/* Report: {"added":[..],"removed":[..],"restarted":[..],"live":[..],"unchanged":N,"problems":["file:line: text"]} */
+void sup_command(struct sup *s, enum sup_verb verb, const char *app, bool wait, sup_done_fn *done,
+		 void *data);
+int sup_kill(struct sup *s, const char *app, int sig,
+	     struct err **e); /* code 4 via err_code ENOENT, ESRCH not running */
+/* Report: {"added":[..],"removed":[..],"restarted":[..],"live":[..],"unchanged":N,"problems":["file:line:
+ * text"]} */
 struct js *sup_reload(struct sup *s);
-/* Parallel; done when everything of every app is gone and reaped. grace_ms < 0: the configured budget. Idempotent. */
+/* Parallel; done when everything of every app is gone and reaped. grace_ms < 0: the configured budget.
+ * Idempotent. */
 void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), void *data);
 bool sup_shutting_down(const struct sup *s);
 

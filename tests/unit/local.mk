@@ -66,3 +66,11 @@ endif
 test_usage_SOURCES = tests/unit/test_usage.c
 test_usage_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_usage_LDADD = libmonitor.a $(BASE_LIBS) $(CMOCKA_LIBS) -lpthread
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_states
+TESTS += test_states
+endif
+test_states_SOURCES = tests/unit/test_states.c
+test_states_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_states_LDADD = libsup.a $(BASE_LIBS) $(CMOCKA_LIBS)

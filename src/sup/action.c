@@ -1,0 +1,312 @@
+/* What the actions of the state table do. Each is short; the longer ones live in launch.c and network.c. */
+#include "sup/app.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define UNKILLED_MS 5000 /* SIGKILL was sent and nothing happened: say so, and send it again */
+
+static void timer_fired(struct loop_timer *w)
+{
+	struct app *a = w->data;
+
+	switch (a->state) {
+	case APP_STARTING:
+		app_event(a, EV_LATE);
+		break;
+	case APP_STOPPING:
+		app_event(a, EV_TIMEOUT);
+		break;
+	case APP_BACKOFF:
+		app_event(a, EV_DUE);
+		break;
+	default:
+		break;
+	}
+}
+
+static void gate_timer_fired(struct loop_timer *w)
+{
+	struct app *a = w->data;
+
+	network_gate(a);
+}
+
+void action_init(struct app *a)
+{
+	loop_timer_init(a->sup->loop, &a->timer, timer_fired, a);
+	loop_timer_init(a->sup->loop, &a->gate_timer, gate_timer_fired, a);
+}
+
+void action_finish(struct app *a)
+{
+	loop_timer_stop(&a->timer);
+	loop_timer_stop(&a->gate_timer);
+}
+
+void action_left_state(struct app *a)
+{
+	loop_timer_stop(&a->timer);
+	loop_timer_stop(&a->gate_timer);
+	a->next_start_ms = 0;
+}
+
+/* --- ends of a process --- */
+
+bool app_exit_is_success(const struct unit *u, int status)
+{
+	unsigned code;
+
+	if (!WIFEXITED(status))
+		return false;
+	code = (unsigned)WEXITSTATUS(status);
+	return code == 0 || (u->success_status[code / 8] & (1u << (code % 8)));
+}
+
+void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap)
+{
+	if (WIFSIGNALED(x->status))
+		(void)snprintf(buf, cap, "was killed by %s", signal_name(WTERMSIG(x->status)));
+	else if (WEXITSTATUS(x->status) > 128 && WEXITSTATUS(x->status) <= 128 + SIGRTMAX)
+		(void)snprintf(buf, cap, "ended by %s (status %d)", signal_name(WEXITSTATUS(x->status) - 128),
+			       WEXITSTATUS(x->status));
+	else
+		(void)snprintf(buf, cap, "exited with status %d", WEXITSTATUS(x->status));
+}
+
+static bool policy_wants_more(const struct unit *u, bool success)
+{
+	return u->restart == UNIT_RESTART_ALWAYS || (u->restart == UNIT_RESTART_ON_FAILURE && !success);
+}
+
+/* One paragraph: what happened, the last lines of its log, what to do. */
+static void explain_giveup(struct app *a, const char *cause, bool limit)
+{
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+	CLEANUP_STRV struct strv lines = {0};
+	CLEANUP_FREE char *hint =
+		xasprintf("read the log (sbxsv logs %s), repair it, then: sbxsv start %s", a->name, a->name);
+
+	strbuf_adds(&b, cause);
+	if (limit)
+		strbuf_addf(
+			&b,
+			"; it was started %u times within %lld s (LimitBurst=%u) and is not started again",
+			a->unit->limit_burst, (long long)(a->unit->limit_interval_ms / 1000),
+			a->unit->limit_burst);
+	else
+		strbuf_adds(&b, "; [Restart] Policy=no, so it is not started again");
+	logs_tail(a->logs, 5, &lines);
+	if (lines.n)
+		strbuf_adds(&b, ". Last output:");
+	for (size_t i = 0; i < lines.n; i++)
+		strbuf_addf(&b, "\n  %.300s", lines.v[i]);
+	app_say(a, hint, "%s", b.p);
+}
+
+static enum app_event retry(struct app *a, const char *cause)
+{
+	const struct unit *u = a->unit;
+	bool never = u->restart == UNIT_RESTART_NO;
+
+	if (never || restart_exhausted(&a->restart, u->limit_burst, u->limit_interval_ms, clk_mono_ms())) {
+		explain_giveup(a, cause, !never);
+		return EV_GIVEUP;
+	}
+	app_say(a, "", "%s", cause);
+	return EV_AGAIN;
+}
+
+static enum app_event verdict_stopping(struct app *a)
+{
+	CLEANUP_FREE char *cause = NULL;
+
+	switch (a->after) {
+	case AFTER_AGAIN:
+		return EV_NOW;
+	case AFTER_RETRY:
+		cause = xstrdup(a->reason ? a->reason : "it did not get ready");
+		return retry(a, cause);
+	case AFTER_STAY:
+	case AFTER_FORGET:
+		break;
+	}
+	app_say_nothing(a);
+	return EV_DOWN;
+}
+
+/* Nothing of the app runs any more: what follows? */
+enum app_event action_verdict(struct app *a)
+{
+	CLEANUP_FREE char *cause = NULL;
+	char text[80];
+	bool success;
+
+	restart_ended(&a->restart, a->ready_ms ? clk_mono_ms() - a->ready_ms : 0);
+	if (a->state == APP_STOPPING)
+		return verdict_stopping(a);
+	if (a->launch_error && !a->up) {
+		app_say(a, a->short_of ? "" : "correct the unit file; a changed unit is started at once",
+			"%s", a->launch_error);
+		return a->short_of ? EV_SHORT : EV_REFUSED;
+	}
+	success = app_exit_is_success(a->unit, a->last_exit.status);
+	app_text_of_exit(&a->last_exit, text, sizeof text);
+	cause = xasprintf("%s after %lld ms%s", text, (long long)a->last_exit.after_ms,
+			  a->ready_ms ? "" : ", before it was ready");
+	if (success && !policy_wants_more(a->unit, success)) {
+		app_say(a, "", "%s", cause);
+		return EV_DOWN;
+	}
+	return retry(a, cause);
+}
+
+/* --- stopping --- */
+
+static void tell_to_end(struct app *a)
+{
+	int sig = a->unit ? a->unit->stop_signal : SIGTERM;
+
+	if (!app_alive(a)) {
+		reclaim_stop(a);
+		app_event(a, a->after == AFTER_AGAIN ? EV_NOW : a->after == AFTER_RETRY ? EV_AGAIN : EV_DOWN);
+		return;
+	}
+	if (a->reaped) /* the end of the launch is on its way through the loop */
+		return;
+	/* Before the program is executed there is nobody who could react to a signal. */
+	if (!a->up)
+		sig = SIGKILL;
+	if (pidfd_signal(launch_pidfd(a->launch), sig) < 0 && errno != ESRCH)
+		log_warning("%s: cannot send %s: %s", a->name, signal_name(sig), strerror(errno));
+	if (a->sup->down) /* a shutdown has a clock of its own */
+		return;
+	loop_timer_start(&a->timer, a->unit->stop_timeout_ms);
+}
+
+static void kill_now(struct app *a)
+{
+	if (a->launch && !a->reaped)
+		(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+	if (clk_mono_ms() - a->since_ms > UNKILLED_MS)
+		app_say(a,
+			"a process waits for hardware or a network file system that does not answer; see ps "
+			"-o stat,wchan",
+			"SIGKILL was sent and the kernel has not ended it yet");
+	loop_timer_start(&a->timer, UNKILLED_MS);
+}
+
+static void stop(struct app *a, enum app_after after)
+{
+	a->after = after;
+	if (after != AFTER_RETRY)
+		app_say_nothing(a);
+	tell_to_end(a);
+}
+
+static void late(struct app *a)
+{
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+	const struct unit *u = a->unit;
+
+	strbuf_addf(&b, "not ready within %lld ms: ", (long long)u->ready_timeout_ms);
+	if (!a->up)
+		strbuf_adds(&b, "its jail could not be built in that time");
+	else if (u->ready == UNIT_READY_HTTP)
+		strbuf_addf(&b, "no answer to GET %s", u->ready_path ? u->ready_path : "/");
+	else
+		strbuf_adds(&b, "it does not listen on");
+	for (size_t i = 0; a->up && u->ready == UNIT_READY_LISTEN && i < u->n_listen; i++)
+		strbuf_addf(&b, "%s port %u", i ? "," : "", u->listen[i].app_port);
+	app_say(a, "", "%s", b.p);
+	stop(a, AFTER_RETRY);
+}
+
+/* --- the rest of the table --- */
+
+static void wait_for_next(struct app *a, bool short_of)
+{
+	const struct unit *u = a->unit;
+	unsigned n = short_of ? ++a->restart.shorts : a->restart.failures;
+	int64_t delay = restart_delay(n, short_of && !u->restart_ms ? 100 : u->restart_ms, u->restart_max_ms);
+
+	a->next_start_ms = clk_mono_ms() + delay;
+	loop_timer_start(&a->timer, delay);
+	loop_timer_start(&a->gate_timer, APP_BACKOFF_HOLD_MS);
+}
+
+static void ready(struct app *a)
+{
+	a->ready_ms = clk_mono_ms();
+	a->restart.shorts = 0;
+	loop_timer_stop(&a->timer);
+	app_say_nothing(a);
+}
+
+static void rest(struct app *a)
+{
+	if (a->removed)
+		app_forget(a);
+}
+
+void app_act(struct app *a, enum app_action act)
+{
+	switch (act) {
+	case ACT_NONE:
+	case ACT_MAX:
+		break;
+	case ACT_BEGIN:
+		launch_begin(a);
+		break;
+	case ACT_LAUNCH:
+		launch_start(a);
+		break;
+	case ACT_ATTACH:
+		launch_attach(a);
+		break;
+	case ACT_READY:
+		ready(a);
+		break;
+	case ACT_STOP:
+		stop(a, AFTER_STAY);
+		break;
+	case ACT_AGAIN:
+		stop(a, AFTER_AGAIN);
+		break;
+	case ACT_LATE:
+		late(a);
+		break;
+	case ACT_REMOVE:
+		listener_release(a); /* at once: a renamed unit wants the same port */
+		stop(a, AFTER_FORGET);
+		break;
+	case ACT_TO_STAY:
+		a->after = AFTER_STAY;
+		break;
+	case ACT_TO_AGAIN:
+		a->after = AFTER_AGAIN;
+		break;
+	case ACT_TO_FORGET:
+		listener_release(a);
+		a->after = AFTER_FORGET;
+		break;
+	case ACT_KILL:
+		kill_now(a);
+		break;
+	case ACT_WAIT:
+		wait_for_next(a, a->launch_error != NULL);
+		break;
+	case ACT_REST:
+		rest(a);
+		break;
+	case ACT_CALM:
+		app_say_nothing(a);
+		break;
+	case ACT_FORGET:
+		app_forget(a);
+		break;
+	}
+}

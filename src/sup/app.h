@@ -1,0 +1,227 @@
+/*
+ * Inside of the supervisor: what is known of one app and of all, shared by the files of src/sup/ only.
+ *
+ *   states.c   the table                       restart.c   backoff and start limit (pure)
+ *   app.c      data, the event queue, the one function that writes a state
+ *   action.c   what the table's actions do     launch.c    from a definition to a process, and its end
+ *   listener.c ports of the host               network.c   policy, gate, jail sockets: the proxy's view of an
+ * app reclaim.c  a port taken by an orphan       command.c   requests that wait for a result reload.c apps.d
+ * as a diff                watch.c     inotify shutdown.c all at once, inside a budget    instance.c  one
+ * supervisor, and what the last one left status.c   what is shown                   strays.c    Enforce=off:
+ * processes that got away
+ */
+#pragma once
+#include "base/fd.h"
+#include "net/net.h"
+#include "net/proxyctl.h"
+#include "base/parse.h"
+#include "ports/ports.h"
+#include "monitor/ready.h"
+#include "sandbox/backend.h"
+#include "sup/instance.h"
+#include "sup/restart.h"
+#include "sup/states.h"
+#include "sup/sup.h"
+#include <string.h>
+
+#define APP_LISTEN_BACKLOG  256   /* connections that wait while an app starts, see doc/design.md section 5 */
+#define APP_BACKOFF_HOLD_MS 10000 /* in backoff they wait for so long, then they are reset */
+
+struct reclaim;
+struct watch;
+
+/* What follows when the last process of an app that is being stopped is gone. */
+enum app_after { AFTER_STAY, AFTER_AGAIN, AFTER_RETRY, AFTER_FORGET };
+
+struct listener { /* a Listen= port on the host */
+	uint16_t host_port, app_port;
+	char *address;
+	int fd;       /* -1: not held */
+	char *holder; /* who has it, when it is taken */
+	bool by_app;  /* Enforce=off: the app binds it itself */
+};
+
+struct last_exit {
+	bool known;
+	int status; /* as waitpid(2) gives it */
+	int64_t at_wall_ms, after_ms;
+};
+
+struct app {
+	struct app *next;
+	struct sup *sup;
+	char *name;
+
+	/* Definitions. `unit` is in force: of the running process, or of the next one. */
+	struct unit *unit;             /* NULL: there never was a good one */
+	struct unit *newest;           /* differs from `unit` in a way that needs a new process; NULL: no */
+	struct unit_problems problems; /* of the newest definition on disk */
+	bool broken;                   /* it has some, so it is not started (but what runs goes on) */
+	bool removed;                  /* its file is gone: forgotten as soon as nothing runs */
+	bool dead;                     /* forgotten: freed when the queue is empty */
+
+	/* Written by app_step() alone. */
+	const enum app_state state;
+	const int64_t since_ms;
+
+	unsigned attempt; /* number of the current attempt to run it */
+	enum app_after after;
+	struct restart restart;
+	struct loop_timer timer; /* starting: Ready Timeout; stopping: Stop Timeout; backoff: the delay */
+	struct loop_timer gate_timer; /* end of the hold in backoff */
+	enum proxy_gate gate;
+	bool network_told;     /* the proxy knows the rules and listeners of `unit` */
+	int64_t next_start_ms; /* monotonic; in backoff */
+
+	/* The launch. */
+	struct launch *launch; /* not NULL: a process of ours may be alive */
+	struct loop_io exit_io;
+	bool launch_done, reaped, up;
+	bool short_of; /* it failed because the machine is short of something */
+	char *launch_error;
+	struct isolation isolation;
+	bool isolation_known, no_jail;
+	char *run_user;
+	uint64_t launches;
+	int64_t up_ms, ready_ms; /* monotonic; 0: not yet */
+	pid_t pid;
+	uint64_t pid_start;
+	int diag_fd;             /* sock_diag inside */
+	int userns_fd, netns_fd; /* kept for the http readiness check only */
+	struct ready *ready;
+	struct net_plan net_plan; /* read by the child of a launch */
+
+	struct listener *listeners;
+	size_t n_listeners;
+	struct reclaim *reclaim;
+	struct logs *logs;
+
+	char *reason, *hint;
+	struct last_exit last_exit;
+	struct waiter *waiters;
+	const enum app_event *todo; /* what a reload decided, see reload.c */
+	bool seen;
+};
+
+struct queued {
+	struct app *app;
+	enum app_event event;
+	unsigned attempt;
+};
+
+struct sup {
+	struct loop *loop;
+	const struct unit_dirs *dirs;
+	struct conf conf;
+	struct unit_problems problems; /* of apps.d itself and of sbxsv.conf */
+	struct app *apps;              /* sorted by name */
+	size_t n_apps;
+	struct events *events;
+	struct proxyctl *proxy;
+	uint64_t proxy_restarts;
+	int init_fd, self_pidfd, host_diag_fd;
+	int64_t started_ms, started_wall_ms;
+	int nofile_soft; /* the soft limit that children get back */
+	char **environ;
+
+	struct queued *queue;
+	size_t queue_n, queue_cap, queue_at;
+	bool stepping;
+
+	struct watch *watch;
+	struct loop_defer record_defer;
+	struct instance_record remains; /* what an earlier run left behind */
+	uint16_t *reclaimed;            /* ports where reclaim was tried in this run */
+	size_t n_reclaimed, cap_reclaimed;
+	struct loop_signal child_signal;
+	bool record_failed;
+	bool any_unjailed; /* an app without a pid namespace was started: there may be strays to reap */
+
+	/* shutdown */
+	bool down, killed;
+	struct loop_timer kill_timer;
+	void (*down_done)(void *data);
+	void *down_data;
+};
+
+/* app.c */
+struct app *app_create(struct sup *s, const char *name); /* linked into s->apps, sorted */
+struct app *app_find(const struct sup *s, const char *name);
+void app_free(struct app *a); /* unlinked; nothing of it runs */
+void app_event(struct app *a, enum app_event e);
+void app_forget(struct app *a); /* once the queue is empty */
+void app_say(struct app *a, const char *hint, const char *fmt, ...)
+	PRINTF_LIKE(3, 4); /* sets reason and hint */
+void app_say_nothing(struct app *a);
+bool app_alive(const struct app *a); /* a process of it may be alive */
+const struct unit *app_newest(const struct app *a);
+bool app_jailed(const struct unit *u); /* has a network of its own */
+
+/* action.c */
+void action_init(struct app *a);
+void action_finish(struct app *a);
+void action_left_state(struct app *a);
+enum app_event action_verdict(struct app *a); /* nothing of it runs any more: what follows? */
+void app_act(struct app *a, enum app_action act);
+void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap);
+bool app_exit_is_success(const struct unit *u, int status);
+
+/* launch.c */
+void launch_begin(struct app *a);       /* definition and ports */
+void launch_ports_again(struct app *a); /* an orphan that had one is gone */
+void launch_start(struct app *a);       /* the process */
+void launch_attach(struct app *a);
+void launch_release(struct app *a); /* everything that belongs to the process that is gone */
+
+/* listener.c */
+enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };
+enum hold listener_hold(struct app *a, struct err **e); /* PENDING: launch_ports_again() follows */
+void listener_release(struct app *a);
+
+/* reclaim.c: takes a port back; launch_ports_again() follows */
+int reclaim_start(struct app *a, uint16_t port, struct err **e);
+void reclaim_stop(struct app *a);
+char *
+reclaim_describe(uint16_t port); /* "pid 41 (python3 -m http.server) in /home/ann/notes"; owned by caller */
+
+/* network.c */
+struct policy *network_policy(const struct unit *u, struct err **e);
+int network_apply(struct app *a, struct err **e); /* rules and listeners to the proxy, when they changed */
+void network_gate(struct app *a);                 /* what the state says */
+void network_attach(struct app *a, struct launch_done *done);
+void network_detach(struct app *a);
+int network_connect(void *data, uint16_t port); /* for the http readiness check */
+int network_inside(void *data, struct launch_sockets *out, struct err **e);
+
+/* command.c */
+void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */
+void command_abandon(struct app *a, const char *why);
+
+/* reload.c, watch.c */
+struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)(void *data), void *data);
+void watch_renew(struct watch *w); /* before a scan: the directories may be others */
+void watch_destroy(struct watch *w);
+
+/* shutdown.c */
+void shutdown_step(struct sup *s); /* after each burst of events: is everything gone? */
+
+/* status.c */
+void status_emit_state(struct app *a, enum app_state from);
+void status_emit_exit(struct app *a);
+
+/* strays.c */
+void strays_init(struct sup *s);
+void strays_kill(struct app *a); /* after the end of an app without a pid namespace */
+void strays_kill_all(struct sup *s);
+
+void sup_record(struct sup *s); /* STATE/run.json, soon */
+void sup_configure_logs(struct app *a);
+
+static inline char *chomp(char *text)
+{
+	size_t n = strlen(text);
+
+	while (n && text[n - 1] == '\n')
+		text[--n] = 0;
+	return text;
+}

@@ -1,0 +1,177 @@
+/*
+ * Requests of persons, and whoever waits for their result. A waiter is armed when its own request has been
+ * handled by the table, and is answered by the first state that settles it. A request for all apps is one
+ * waiter an app, and one answer when the last of them is in.
+ */
+#include "sup/app.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+struct command { /* one call of sup_command() */
+	sup_done_fn *done;
+	void *data;
+	size_t open; /* waiters left, and one while they are being added */
+	int code;
+	struct strbuf message;
+};
+
+struct waiter {
+	struct waiter *next;
+	struct command *command;
+	enum app_event event;
+	bool armed;
+};
+
+static void command_answer(struct command *c, int code, const char *text)
+{
+	if (code > c->code)
+		c->code = code;
+	if (text && *text) {
+		if (c->message.len)
+			strbuf_addc(&c->message, '\n');
+		strbuf_adds(&c->message, text);
+	}
+	if (--c->open)
+		return;
+	c->done(c->data, c->code, c->message.p ? c->message.p : "");
+	strbuf_finish(&c->message);
+	free(c);
+}
+
+/* Does this state answer the request? Then with which code and text (NULL: none). */
+static bool settled(const struct app *a, enum app_event wanted, int *code, char **text)
+{
+	*code = 0;
+	*text = NULL;
+	if (wanted == EV_STOP)
+		return a->state != APP_STOPPING;
+	switch (a->state) {
+	case APP_RUNNING:
+	case APP_UNHEALTHY:
+		return true;
+	case APP_BACKOFF:
+		*code = 1;
+		*text = xasprintf("%s: %s; the next start is in %lld ms", a->name,
+				  a->reason ? a->reason : "it ended",
+				  (long long)(a->next_start_ms - clk_mono_ms()));
+		return true;
+	case APP_FAILED:
+	case APP_STOPPED:
+		*code = 1;
+		*text = xasprintf("%s: %s%s%s", a->name, a->reason ? a->reason : "it was stopped",
+				  a->hint && a->hint[0] ? "\n" : "", a->hint ? a->hint : "");
+		return true;
+	default:
+		return false;
+	}
+}
+
+void command_settle(struct app *a, const enum app_event *handled)
+{
+	struct waiter **at = &a->waiters;
+
+	while (*at) {
+		struct waiter *w = *at;
+		CLEANUP_FREE char *text = NULL;
+		int code;
+
+		if (handled && w->event == *handled)
+			w->armed = true;
+		if (!w->armed || !settled(a, w->event, &code, &text)) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		command_answer(w->command, code, text);
+		free(w);
+	}
+}
+
+void command_abandon(struct app *a, const char *why)
+{
+	while (a->waiters) {
+		struct waiter *w = a->waiters;
+		CLEANUP_FREE char *text = xasprintf("%s: %s", a->name, why);
+
+		a->waiters = w->next;
+		command_answer(w->command, w->event == EV_STOP ? 0 : 1, w->event == EV_STOP ? NULL : text);
+		free(w);
+	}
+}
+
+static void request(struct app *a, enum app_event e, struct command *c)
+{
+	if (e != EV_STOP)
+		restart_reset(&a->restart); /* a person has looked at it */
+	if (c) {
+		struct waiter *w = xcalloc(1, sizeof *w);
+
+		w->event = e;
+		w->command = c;
+		w->next = a->waiters;
+		a->waiters = w;
+		c->open++;
+	}
+	app_event(a, e);
+}
+
+static const enum app_event event_of[] = {
+	[SUP_START] = EV_START, [SUP_STOP] = EV_STOP, [SUP_RESTART] = EV_RESTART};
+
+/* `all` leaves disabled apps alone, unless they run and the request is to stop or restart them. */
+static bool meant_by_all(const struct app *a, enum sup_verb v)
+{
+	const struct unit *u = app_newest(a);
+
+	if (v == SUP_STOP)
+		return true;
+	if (v == SUP_RESTART && a->state != APP_STOPPED && a->state != APP_FAILED)
+		return true;
+	return u && u->enabled && u->mode == UNIT_BACKGROUND;
+}
+
+void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait, sup_done_fn *done,
+		 void *data)
+{
+	struct app *a = name ? app_find(s, name) : NULL;
+	struct command *c;
+
+	if (s->down) {
+		done(data, verb == SUP_STOP ? 0 : 1, "the supervisor is shutting down");
+		return;
+	}
+	if (name && !a) {
+		CLEANUP_FREE char *text = xasprintf("there is no app \"%s\"", name);
+
+		done(data, 4, text);
+		return;
+	}
+	c = xcalloc(1, sizeof *c);
+	c->done = done;
+	c->data = data;
+	c->open = 1;
+	if (a)
+		request(a, event_of[verb], wait ? c : NULL);
+	else
+		for (struct app *o = s->apps, *next; o; o = next) {
+			next = o->next;
+			if (!o->dead && meant_by_all(o, verb))
+				request(o, event_of[verb], wait ? c : NULL);
+		}
+	command_answer(c, 0, NULL);
+}
+
+int sup_kill(struct sup *s, const char *name, int sig, struct err **e)
+{
+	struct app *a = app_find(s, name);
+
+	if (!a)
+		return err_set(e, ENOENT, "there is no app \"%s\"", name);
+	if (!a->launch || a->reaped || !a->up)
+		return err_set(e, ESRCH, "%s is not running (%s)", name, app_state_name(a->state));
+	if (pidfd_signal(launch_pidfd(a->launch), sig) < 0)
+		return err_sys(e, errno, "cannot send %s to %s", signal_name(sig), name);
+	return 0;
+}

@@ -1,0 +1,352 @@
+/*
+ * From a definition to a process and to its end.
+ *
+ *   begin    the newest definition comes into force; its problems, its mode and its ports may refuse the
+ * start start    plan, log pipe, clone3; the child builds the jail while the loop goes on attach   the jail
+ * stands: its sockets go to the proxy, readiness is watched ended    the pidfd and the backend have both
+ * reported: nothing of the app is left, a verdict follows
+ *
+ * The pidfd and the backend's report may come in either order; `ended` waits for both, so that the reason of
+ * a failed launch is never lost behind "exited with status 1".
+ */
+#include "sup/app.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "ports/ports.h"
+#include "sup/identity.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+
+/* The machine is short of something: the same start may work later. */
+static bool is_shortage(int code)
+{
+	return code == EMFILE || code == ENFILE || code == EAGAIN || code == ENOMEM || code == ENOSPC ||
+	       code == ENOBUFS || code == EUSERS;
+}
+
+static void fail(struct app *a, const struct err *e, const char *hint)
+{
+	bool s = is_shortage(err_code(e));
+
+	app_say(a, s ? "the machine is short of something: it is tried again by itself" : hint, "%s",
+		err_msg(e));
+	free(a->launch_error);
+	a->launch_error = xstrdup(err_msg(e));
+	app_event(a, s ? EV_SHORT : EV_REFUSED);
+}
+
+/* --- begin --- */
+
+static bool refused_by_definition(struct app *a)
+{
+	CLEANUP_FREE char *text = NULL;
+	const struct unit *u = a->unit;
+
+	if (a->broken || !u) {
+		text = unit_problems_text(&a->problems);
+		app_say(a, "correct the lines named above; the file is read again as soon as it changes",
+			"the unit is broken:\n%s", chomp(text));
+		return true;
+	}
+	if (u->mode == UNIT_BACKGROUND)
+		return false;
+	app_say(a, "Mode=background works", "Mode=%s is not in force yet", unit_mode_name(u->mode));
+	return true;
+}
+
+void launch_begin(struct app *a)
+{
+	a->attempt++;
+	a->after = AFTER_STAY;
+	free(a->launch_error);
+	a->launch_error = NULL;
+	if (a->sup->down) {
+		app_event(a, EV_DOWN);
+		return;
+	}
+	if (a->newest) {
+		unit_free(a->unit);
+		a->unit = TAKE_PTR(a->newest);
+		a->network_told = false;
+		sup_configure_logs(a);
+	}
+	if (refused_by_definition(a)) {
+		app_event(a, EV_REFUSED);
+		return;
+	}
+	launch_ports_again(a);
+}
+
+void launch_ports_again(struct app *a)
+{
+	CLEANUP_ERR struct err *port_error = NULL, *error = NULL;
+	enum hold h = listener_hold(a, &port_error);
+	/* also when a port could not be had: the proxy must let go of those that the unit no longer names */
+	int r = network_apply(a, &error);
+
+	if (h == HOLD_PENDING)
+		return;
+	if (h == HOLD_FAILED)
+		fail(a, port_error, "free the port, or choose another Listen= port");
+	else if (r < 0)
+		fail(a, error, "correct the [Network] section");
+	else
+		app_event(a, EV_HELD);
+}
+
+/* --- start --- */
+
+static void ended(struct app *a);
+
+static void on_process_end(struct loop_io *w, unsigned events)
+{
+	struct app *a = w->data;
+	int status = 0, r = pidfd_reap(w->fd, &status);
+
+	(void)events;
+	if (r == 0)
+		return;
+	if (r < 0) { /* cannot happen to a child of ours; SIGKILL is the honest guess */
+		log_warning("%s: cannot reap pid %d: %s", a->name, (int)a->pid, strerror(errno));
+		status = SIGKILL;
+	}
+	loop_io_stop(&a->exit_io);
+	a->reaped = true;
+	a->last_exit = (struct last_exit){.known = true,
+					  .status = status,
+					  .at_wall_ms = clk_wall_ms(),
+					  .after_ms = a->up_ms ? clk_mono_ms() - a->up_ms : 0};
+	if (a->launch_done)
+		ended(a);
+}
+
+static void on_done(void *data, struct launch *l, struct launch_done *done, const struct err *error)
+{
+	struct app *a = data;
+
+	(void)l;
+	a->launch_done = true;
+	if (error) {
+		free(a->launch_error);
+		a->launch_error = xstrdup(err_msg(error));
+		a->short_of = is_shortage(err_code(error));
+		if (!a->reaped)
+			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+	} else {
+		isolation_finish(&a->isolation);
+		a->isolation = done->isolation;
+		memset(&done->isolation, 0, sizeof done->isolation);
+		a->isolation_known = true;
+		a->up = true;
+		a->up_ms = clk_mono_ms();
+		a->diag_fd = TAKE_FD(done->diag_fd);
+		network_attach(a, done);
+		if (!a->reaped)
+			app_event(a, EV_UP);
+	}
+	if (a->reaped)
+		ended(a);
+}
+
+/* Others' directories are hidden from this app; plan_make() spares those that are its own too. */
+static void others_of(const struct app *a, struct strv *ret)
+{
+	for (const struct app *o = a->sup->apps; o; o = o->next) {
+		const struct unit *u = app_newest(o);
+
+		if (o == a || !u)
+			continue;
+		strv_add(ret, u->app_directory);
+		for (size_t i = 0; i < u->data_directory.n; i++)
+			strv_add(ret, u->data_directory.v[i].text);
+	}
+}
+
+/* Children get back the soft limit of open files that we were started with: a raised one breaks programs that
+ * still use select(2) or close "all" descriptors one by one. */
+static void limit_files(const struct sup *s, struct plan *p)
+{
+	struct rlimit *r;
+
+	for (size_t i = 0; i < p->n_rlimits; i++)
+		if (p->rlimits[i].resource == RLIMIT_NOFILE)
+			return;
+	if (s->nofile_soft <= 0 || p->n_rlimits == PLAN_RLIMITS_MAX)
+		return;
+	r = &p->rlimits[p->n_rlimits].limit;
+	if (getrlimit(RLIMIT_NOFILE, r) < 0)
+		return;
+	r->rlim_cur = (rlim_t)s->nofile_soft;
+	p->rlimits[p->n_rlimits++].resource = RLIMIT_NOFILE;
+}
+
+static struct plan *make_plan(struct app *a, struct err **e)
+{
+	CLEANUP_STRV struct strv others = {0};
+	struct unit_problems problems = {0};
+	struct plan_world w = {.dirs = a->sup->dirs,
+			       .conf = &a->sup->conf,
+			       .others = &others,
+			       .environ = a->sup->environ,
+			       .fs = plan_fs_real(),
+			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+	CLEANUP_FREE char *text = NULL;
+	struct plan *p = NULL;
+
+	if (identity_find(a->unit, a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
+		return NULL;
+	free(a->run_user);
+	a->run_user = xstrdup(w.user.name);
+	others_of(a, &others);
+	p = plan_make(a->unit, &w, &problems);
+	identity_finish(&w.user);
+	if (p) {
+		limit_files(a->sup, p);
+	} else {
+		text = unit_problems_text(&problems);
+		(void)err_set(e, 0, "%s", chomp(text));
+	}
+	unit_problems_clear(&problems);
+	return p;
+}
+
+static int start_process(struct app *a, const struct backend *b, const struct plan *p, struct err **e)
+{
+	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1;
+	struct launch_io io = {
+		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true};
+
+	if (null_fd < 0)
+		return err_sys(e, errno, "/dev/null");
+	out = logs_open_pipe(a->logs, e);
+	if (out < 0)
+		return -1;
+	io.stdin_fd = null_fd;
+	io.stdout_fd = io.stderr_fd = out;
+	if (p->netns) {
+		a->net_plan = (struct net_plan){.egress = a->unit->egress != UNIT_EGRESS_OFF,
+						.loopback = a->unit->loopback,
+						.n_loopback = a->unit->n_loopback};
+		io.inside_net = network_inside;
+		io.inside_net_data = &a->net_plan;
+	}
+	a->launch_done = a->reaped = a->up = a->short_of = false;
+	a->up_ms = a->ready_ms = 0;
+	a->launch = b->launch(a->sup->loop, p, &io, on_done, a, e);
+	return a->launch ? 0 : -1;
+}
+
+void launch_start(struct app *a)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	CLEANUP_PLAN struct plan *p = NULL;
+	const struct backend *b;
+
+	p = make_plan(a, &e);
+	if (!p) {
+		fail(a, e, "correct the unit file; a changed unit is started at once");
+		return;
+	}
+	b = backend_for(a->unit, &e);
+	if (!b || start_process(a, b, p, &e) < 0) {
+		fail(a, e, "sbxsv doctor shows what this machine can do");
+		return;
+	}
+	a->no_jail = b == &backend_none;
+	a->launches++;
+	a->pid = launch_pid(a->launch);
+	a->pid_start = ports_start_time(a->pid);
+	a->sup->any_unjailed |= a->no_jail;
+	restart_started(&a->restart, a->unit->limit_burst, clk_mono_ms());
+	loop_io_init(a->sup->loop, &a->exit_io, launch_pidfd(a->launch), LOOP_READ, on_process_end, a);
+	loop_timer_start(&a->timer, a->unit->ready_timeout_ms);
+	sup_record(a->sup);
+}
+
+/* --- attach: readiness --- */
+
+static int listens(void *data, uint16_t port)
+{
+	struct app *a = data;
+	struct net_listener found[16];
+	int fd = a->diag_fd >= 0 ? a->diag_fd : a->sup->host_diag_fd;
+	int n = fd < 0 ? -1 : net_list_listeners(fd, port, found, ELEMENTS(found), NULL);
+	struct in_addr ours;
+
+	if (n < 0)
+		return -1;
+	(void)inet_pton(AF_INET, NET_PROXY_ADDRESS, &ours);
+	for (int i = 0; i < n; i++)
+		if (found[i].family != AF_INET || memcmp(found[i].address, &ours, sizeof ours) != 0)
+			return 1;
+	return 0;
+}
+
+static void on_ready(void *data, const char *what)
+{
+	struct app *a = data;
+
+	logs_note(a->logs, what);
+	app_event(a, EV_READY);
+}
+
+void launch_attach(struct app *a)
+{
+	const struct unit *u = a->unit;
+	uint16_t ports[64];
+	struct ready_config c = {.ports = ports, .listens = listens, .connect = network_connect, .data = a};
+	char text[64];
+
+	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
+	logs_note(a->logs, text);
+	if (u->ready == UNIT_READY_EXEC || !u->n_listen) {
+		app_event(a, EV_READY);
+		return;
+	}
+	for (size_t i = 0; i < u->n_listen && c.n_ports < ELEMENTS(ports); i++)
+		ports[c.n_ports++] = u->listen[i].app_port;
+	if (u->ready == UNIT_READY_HTTP)
+		c.http_path = u->ready_path ? u->ready_path : "/";
+	a->ready = ready_start(a->sup->loop, &c, on_ready, a);
+}
+
+/* --- the end --- */
+
+void launch_release(struct app *a)
+{
+	loop_io_stop(&a->exit_io);
+	ready_stop(a->ready);
+	a->ready = NULL;
+	network_detach(a);
+	fd_close_many(&a->diag_fd, 1);
+	launch_destroy(a->launch);
+	a->launch = NULL;
+	a->pid = 0;
+	a->up = false;
+	a->up_ms = a->ready_ms = 0;
+	isolation_finish(&a->isolation);
+	memset(&a->isolation, 0, sizeof a->isolation);
+	a->isolation_known = false;
+}
+
+static void ended(struct app *a)
+{
+	enum app_event verdict;
+	char text[80];
+
+	if (a->no_jail)
+		strays_kill(a);
+	logs_drain(a->logs);
+	if (a->up) {
+		app_text_of_exit(&a->last_exit, text, sizeof text);
+		logs_note(a->logs, text);
+	}
+	verdict = action_verdict(a);
+	status_emit_exit(a);
+	launch_release(a);
+	sup_record(a->sup);
+	app_event(a, verdict);
+}

@@ -1,0 +1,196 @@
+/*
+ * The proxy's view of an app: its rules, its host ports, its gate, and the sockets of its jail.
+ *
+ * An app without a network of its own (Enforce=off) has no rules and binds its ports itself: the kernel then
+ * gives the supervisor no way to hold them.
+ */
+#include "sup/app.h"
+#include "base/clock.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+
+typedef int add_fn(struct policy *p, const char *text, const char *origin, struct err **e);
+
+static int add_rules(struct policy *p, const struct unit_list *l, add_fn *add, struct err **e)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (add(p, l->v[i].text, l->v[i].origin, e) < 0)
+			return err_wrap(e, "%s", l->v[i].origin);
+	return 0;
+}
+
+struct policy *network_policy(const struct unit *u, struct err **e)
+{
+	struct policy *p = policy_create((enum egress)u->egress);
+
+	if (add_rules(p, &u->allow, policy_add_allow, e) < 0 ||
+	    add_rules(p, &u->deny, policy_add_deny, e) < 0 ||
+	    add_rules(p, &u->allow_address, policy_add_address, e) < 0 ||
+	    add_rules(p, &u->connect, policy_add_connect, e) < 0) {
+		policy_destroy(p);
+		return NULL;
+	}
+	policy_set_sni_match(p, u->sni_match);
+	policy_set_ech_refuse(p, u->ech_refuse);
+	return p;
+}
+
+static int tell_listeners(struct app *a, struct err **e)
+{
+	CLEANUP_FREE struct proxyctl_listen *v = xcalloc(a->n_listeners, sizeof *v);
+	size_t n = 0;
+
+	for (size_t i = 0; i < a->n_listeners; i++)
+		if (a->listeners[i].fd >= 0)
+			v[n++] = (struct proxyctl_listen){.fd = a->listeners[i].fd,
+							  .host_port = a->listeners[i].host_port,
+							  .app_port = a->listeners[i].app_port};
+	return proxyctl_set_listeners(a->sup->proxy, a->name, v, n, e);
+}
+
+static int tell_policy(struct app *a, struct err **e)
+{
+	struct policy *p = network_policy(a->unit, e);
+	int r = p ? proxyctl_set_policy(a->sup->proxy, a->name, p, e) : -1;
+
+	policy_destroy(p);
+	return r;
+}
+
+int network_apply(struct app *a, struct err **e)
+{
+	if (a->network_told)
+		return 0;
+	if (!app_jailed(a->unit)) {
+		proxyctl_remove(a->sup->proxy, a->name);
+		a->network_told = true;
+		return 0;
+	}
+	if (tell_listeners(a, e) < 0 || tell_policy(a, e) < 0)
+		return -1;
+	a->network_told = true;
+	return 0;
+}
+
+static enum proxy_gate wanted_gate(const struct app *a)
+{
+	switch (a->state) {
+	case APP_RUNNING:
+	case APP_UNHEALTHY:
+		return PROXY_GATE_SERVE;
+	case APP_STARTING:
+	case APP_IDLE:
+	case APP_WAITING:
+		return PROXY_GATE_HOLD;
+	case APP_STOPPING:
+		return a->after == AFTER_AGAIN || a->after == AFTER_RETRY ? PROXY_GATE_HOLD
+									  : PROXY_GATE_RESET;
+	case APP_BACKOFF:
+		return clk_mono_ms() - a->since_ms < APP_BACKOFF_HOLD_MS ? PROXY_GATE_HOLD : PROXY_GATE_RESET;
+	case APP_STOPPED:
+	case APP_FAILED:
+	case APP_STATE_MAX:
+		break;
+	}
+	return PROXY_GATE_RESET;
+}
+
+void network_gate(struct app *a)
+{
+	enum proxy_gate g = wanted_gate(a);
+
+	/* The proxy is told even when nothing changed: it may have forgotten (a removed app that came back).
+	 */
+	if (a->n_listeners && a->unit && app_jailed(a->unit))
+		proxyctl_gate(a->sup->proxy, a->name, g);
+	a->gate = g;
+}
+
+/* --- the jail's sockets --- */
+
+int network_inside(void *data, struct launch_sockets *out, struct err **e)
+{
+	return net_inside(data, out->fds, LAUNCH_SOCKETS_MAX, &out->n, e);
+}
+
+void network_attach(struct app *a, struct launch_done *done)
+{
+	struct proxyctl_jail jail = {.userns_fd = -1, .netns_fd = -1, .egress_fd = -1};
+	size_t per_port = net_inside_has_v6(&a->net_plan, done->sockets.n) ? 2 : 1, at = 0;
+
+	if (done->netns_fd < 0)
+		return;
+	if (a->unit->ready == UNIT_READY_HTTP) { /* the proxy's control takes the originals */
+		a->userns_fd = fcntl(done->userns_fd, F_DUPFD_CLOEXEC, 3);
+		a->netns_fd = fcntl(done->netns_fd, F_DUPFD_CLOEXEC, 3);
+	}
+	jail.userns_fd = TAKE_FD(done->userns_fd);
+	jail.netns_fd = TAKE_FD(done->netns_fd);
+	if (a->net_plan.egress && done->sockets.n)
+		jail.egress_fd = done->sockets.fds[at++];
+	for (size_t i = 0; at < done->sockets.n && jail.n_loopback < ELEMENTS(jail.loopback); i++) {
+		jail.loopback[jail.n_loopback].fd = done->sockets.fds[at++];
+		jail.loopback[jail.n_loopback++].port = a->net_plan.loopback[i / per_port];
+	}
+	done->sockets.n = 0;
+	proxyctl_set_jail(a->sup->proxy, a->name, &jail);
+}
+
+void network_detach(struct app *a)
+{
+	fd_close_many(&a->userns_fd, 1);
+	fd_close_many(&a->netns_fd, 1);
+	if (a->launch && !a->no_jail)
+		proxyctl_drop_jail(a->sup->proxy, a->name);
+}
+
+/* --- the http readiness check --- */
+
+static int socket_for(struct app *a)
+{
+	int fd = -1;
+
+	if (a->netns_fd < 0)
+		return socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (net_make_sockets(a->userns_fd, a->netns_fd, &fd, 1, NULL) < 0)
+		return -1;
+	(void)fd_set_nonblock(fd, true);
+	return fd;
+}
+
+/* Where it listens: 127.0.0.1 unless it chose IPv6 alone. */
+static bool listens_on_v4(struct app *a, uint16_t port)
+{
+	struct net_listener found[16];
+	int fd = a->diag_fd >= 0 ? a->diag_fd : a->sup->host_diag_fd;
+	int n = fd < 0 ? 0 : net_list_listeners(fd, port, found, ELEMENTS(found), NULL);
+	static const uint8_t any[16];
+
+	for (int i = 0; i < n; i++)
+		if (found[i].family == AF_INET || memcmp(found[i].address, any, sizeof any) == 0)
+			return true;
+	return n <= 0;
+}
+
+int network_connect(void *data, uint16_t port)
+{
+	struct app *a = data;
+	struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	struct sockaddr_in to4 = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	CLEANUP_FD int fd = socket_for(a);
+	int family = 0, r;
+	socklen_t len = sizeof family;
+
+	if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) < 0)
+		return -1;
+	(void)inet_pton(AF_INET6, listens_on_v4(a, port) ? "::ffff:127.0.0.1" : "::1", &to.sin6_addr);
+	if (family == AF_INET)
+		r = connect(fd, (struct sockaddr *)&to4, sizeof to4);
+	else
+		r = connect(fd, (struct sockaddr *)&to, sizeof to);
+	return r < 0 && errno != EINPROGRESS ? -1 : TAKE_FD(fd);
+}

@@ -1,0 +1,248 @@
+/*
+ * apps.d as a diff. The directory is read whole, each unit is compared in meaning with the one that is known,
+ * and only then, when every app knows its new definition, the table is told: so that an app that starts
+ * already knows which directories of the others it must not see, and a rejected file changes nothing half.
+ *
+ *   new file            started (Enabled=yes)             file gone        stopped and forgotten
+ *   no change           nothing                           broken           what runs goes on, its problems
+ * are shown; live keys           applied to the running app                         it is not started again
+ * until corrected other keys          a new process                     was broken       started Enabled=no
+ * -> yes   started                           yes -> no        stopped
+ *
+ * A directory that cannot be read says nothing about its apps: all go on, and status shows the problem.
+ */
+#include "sup/app.h"
+#include "base/log.h"
+#include <errno.h>
+
+static const enum app_event do_start = EV_START, do_stop = EV_STOP, do_restart = EV_RESTART,
+			    do_remove = EV_REMOVE;
+
+struct report {
+	struct js *added, *removed, *restarted, *live, *problems;
+	int64_t unchanged;
+};
+
+static void report_problems(struct report *r, const struct unit_problems *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		CLEANUP_FREE char *text =
+			p->v[i].line ? xasprintf("%s:%u: %s", p->v[i].file, p->v[i].line, p->v[i].text)
+				     : xasprintf("%s: %s", p->v[i].file, p->v[i].text);
+
+		log_warning("%s", text);
+		js_push_str(r->problems, text);
+	}
+}
+
+static bool same_problems(const struct unit_problems *a, const struct unit_problems *b)
+{
+	CLEANUP_FREE char *x = unit_problems_text(a), *y = unit_problems_text(b);
+
+	return str_eq(x, y);
+}
+
+/* `u` replaces the definition in force; the same process may go on. */
+static void put_in_force(struct app *a, struct unit *u)
+{
+	unit_free(a->unit);
+	a->unit = u;
+	a->net_plan.loopback = u->loopback;
+	a->network_told = false;
+	sup_configure_logs(a);
+}
+
+static void adopt_broken(struct app *a, struct unit_scan_entry *en, struct report *r)
+{
+	bool news = !a->broken || !same_problems(&a->problems, &en->problems);
+
+	report_problems(r, &en->problems);
+	unit_problems_clear(&a->problems);
+	a->problems = en->problems;
+	en->problems = (struct unit_problems){0};
+	a->broken = true;
+	/* Nothing runs and nobody stopped it: show why by way of the table. */
+	if (news && (a->state == APP_FAILED || (a->state == APP_STOPPED && !a->unit)))
+		a->todo = &do_start;
+}
+
+static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct report *r)
+{
+	bool was_enabled = app_newest(a)->enabled, now_enabled = u->enabled;
+	bool alive = app_alive(a) || a->reclaim;
+
+	if ((flags & UNIT_CHANGE_RESTART) && alive) {
+		unit_free(a->newest);
+		a->newest = u;
+		if (a->state != APP_STOPPING)
+			a->todo = &do_restart;
+	} else {
+		bool newest = a->newest != NULL;
+
+		if (newest) { /* a still newer one than that which waits for its process */
+			unit_free(a->newest);
+			a->newest = u;
+		} else {
+			put_in_force(a, u);
+		}
+		if (a->state == APP_FAILED || (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
+			a->todo = &do_start;
+	}
+	if (was_enabled && !now_enabled)
+		a->todo = &do_stop;
+	else if (!was_enabled && now_enabled && !alive)
+		a->todo = &do_start;
+	js_push_str(a->todo == &do_restart ? r->restarted : r->live, a->name);
+}
+
+static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report *r)
+{
+	struct unit *u = TAKE_PTR(en->unit);
+	bool was_broken = a->broken, first = !a->unit;
+	unsigned flags;
+
+	a->broken = false;
+	unit_problems_clear(&a->problems);
+	if (first) {
+		put_in_force(a, u);
+		if (u->enabled)
+			a->todo = &do_start;
+		js_push_str(r->added, a->name);
+		return;
+	}
+	flags = unit_diff(app_newest(a), u);
+	if (flags || app_newest(a)->enabled != u->enabled) {
+		adopt_changed(a, u, flags, r);
+		return;
+	}
+	unit_free(u);
+	r->unchanged++;
+	if (was_broken && a->state == APP_FAILED)
+		a->todo = &do_start;
+}
+
+static void adopt(struct sup *s, struct unit_scan_entry *en, struct report *r)
+{
+	struct app *a = app_find(s, en->name);
+
+	if (!a)
+		a = app_create(s, en->name);
+	a->seen = true;
+	if (a->removed) { /* it came back before its last process was gone */
+		a->removed = false;
+		a->todo = &do_start;
+	}
+	if (en->unit)
+		adopt_good(a, en, r);
+	else
+		adopt_broken(a, en, r);
+	sup_configure_logs(a);
+}
+
+static void forget_missing(struct sup *s, struct report *r)
+{
+	for (struct app *a = s->apps; a; a = a->next) {
+		if (a->seen || a->removed)
+			continue;
+		a->removed = true;
+		a->todo = &do_remove;
+		js_push_str(r->removed, a->name);
+	}
+}
+
+/* Live rules of a running app. They were checked when the unit was read; if the proxy still refuses them, a
+ * new process will say why rather than the old one go on with rules that are no longer written anywhere. */
+static void apply_live(struct app *a)
+{
+	CLEANUP_ERR struct err *e = NULL;
+
+	if (!app_alive(a) || a->network_told || a->todo)
+		return;
+	if (network_apply(a, &e) < 0) {
+		log_error("%s: %s", a->name, err_msg(e));
+		a->todo = &do_restart;
+		return;
+	}
+	events_note(a->sup->events, "policy", a->name, "the rules of the unit were applied");
+}
+
+static void carry_out(struct sup *s)
+{
+	for (struct app *a = s->apps, *next; a; a = next) {
+		const enum app_event *todo;
+
+		next = a->next;
+		apply_live(a);
+		todo = a->todo;
+		a->todo = NULL;
+		if (!todo)
+			continue;
+		restart_reset(&a->restart);
+		app_event(a, *todo);
+	}
+}
+
+static void read_conf(struct sup *s, struct report *r)
+{
+	struct conf c = {0};
+	struct unit_problems p = {0};
+
+	if (conf_load(s->dirs, &c, &p) == 0) {
+		conf_finish(&s->conf);
+		s->conf = c;
+	}
+	report_problems(r, &p);
+	for (size_t i = 0; i < p.n; i++)
+		unit_problem_add(&s->problems, p.v[i].file, p.v[i].line, "%s", p.v[i].text);
+	unit_problems_clear(&p);
+}
+
+static void scan(struct sup *s, struct report *r)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct unit_scan sc = {0};
+
+	for (struct app *a = s->apps; a; a = a->next)
+		a->seen = false;
+	if (unit_scan_dir(s->dirs, &sc, &e) < 0) {
+		log_error("%s; the apps that run go on", err_msg(e));
+		js_push_str(r->problems, err_msg(e));
+		unit_problem_add(&s->problems, s->dirs->apps, 0, "%s", err_msg(e));
+		return;
+	}
+	report_problems(r, &sc.problems);
+	for (size_t i = 0; i < sc.problems.n; i++)
+		unit_problem_add(&s->problems, sc.problems.v[i].file, sc.problems.v[i].line, "%s",
+				 sc.problems.v[i].text);
+	for (size_t i = 0; i < sc.n; i++)
+		adopt(s, &sc.v[i], r);
+	forget_missing(s, r);
+	unit_scan_finish(&sc);
+	carry_out(s);
+}
+
+struct js *sup_reload(struct sup *s)
+{
+	struct report r = {.added = js_arr(),
+			   .removed = js_arr(),
+			   .restarted = js_arr(),
+			   .live = js_arr(),
+			   .problems = js_arr()};
+	struct js *out = js_obj();
+
+	if (s->down) {
+		js_push_str(r.problems, "the supervisor is shutting down");
+	} else {
+		unit_problems_clear(&s->problems);
+		watch_renew(s->watch); /* first: what changes during the scan is seen by the next one */
+		read_conf(s, &r);
+		scan(s, &r);
+	}
+	js_add(out, "added", r.added);
+	js_add(out, "removed", r.removed);
+	js_add(out, "restarted", r.restarted);
+	js_add(out, "live", r.live);
+	js_add_int(out, "unchanged", r.unchanged);
+	js_add(out, "problems", r.problems);
+	return out;
+}
