@@ -1,1 +1,10 @@
-# proxy
+# proxy: sbxsv-proxy, the data plane
+sbin_PROGRAMS += sbxsv-proxy
+noinst_LIBRARIES += libproxy.a
+libproxy_a_SOURCES = \
+	proxy/accept.c proxy/accept.h proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c proxy/denied.h \
+	proxy/egress.c proxy/egress.h proxy/forward.c proxy/forward.h proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
+	proxy/inner.c proxy/inner.h proxy/loopback.c proxy/loopback.h proxy/pool.c proxy/pool.h proxy/relay.c proxy/relay.h
+PROXY_LIBS = libproxy.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
+sbxsv_proxy_SOURCES = proxy/main.c
+sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)

@@ -36,6 +36,7 @@ struct proxyctl_hooks {
 };
 struct proxyctl_app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;
+	uint64_t out_ech; /* tunnels whose ClientHello carried encrypted_client_hello */
 };
 /* `program`: path of sbxsv-proxy. `run_as`: uid/gid for the proxy under root, (uid_t)-1 keeps. NULL with *e. */
 struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,

@@ -1,0 +1,79 @@
+#include "proxy/app.h"
+#include "base/str.h"
+#include "proxy/control.h"
+#include "proxy/denied.h"
+#include "proxy/egress.h"
+#include "proxy/forward.h"
+#include "proxy/loopback.h"
+
+struct app *app_find(struct proxy *p, const char *name)
+{
+	for (struct app *a = p->apps; a; a = a->next)
+		if (str_eq(a->name, name))
+			return a;
+	return NULL;
+}
+
+struct app *app_get(struct proxy *p, const char *name)
+{
+	struct app *a = app_find(p, name);
+
+	if (a)
+		return a;
+	a = xcalloc(1, sizeof *a);
+	a->proxy = p;
+	a->name = xstrdup(name);
+	a->forward = forward_create(a);
+	a->denied = denied_create(a);
+	a->next = p->apps;
+	p->apps = a;
+	return a;
+}
+
+void app_remove(struct app *a)
+{
+	struct app **at = &a->proxy->apps;
+
+	while (*at != a)
+		at = &(*at)->next;
+	*at = a->next;
+	app_drop(a);
+	crash_page_forget(a);
+	forward_destroy(a->forward);
+	denied_destroy(a->denied);
+	policy_destroy(a->policy);
+	free(a->closed);
+	free(a->name);
+	free(a);
+}
+
+void app_set_policy(struct app *a, struct policy *policy, const char *closed)
+{
+	policy_destroy(a->policy);
+	a->policy = policy;
+	a->generation++;
+	free(a->closed);
+	a->closed = xstrdup(closed);
+}
+
+void app_set_gate(struct app *a, enum gate gate)
+{
+	a->gate = gate;
+	forward_gate_changed(a->forward);
+}
+
+void app_drop(struct app *a)
+{
+	a->launch = 0;
+	forward_drop(a->forward);
+	loopback_destroy(a->loopback);
+	a->loopback = NULL;
+	egress_destroy(a->egress);
+	a->egress = NULL;
+}
+
+void app_counted(struct app *a)
+{
+	a->counters_changed = true;
+	control_counters_soon(a->proxy);
+}

@@ -1,0 +1,62 @@
+/*
+ * What the proxy knows of one app: exactly what the supervisor told it (control.c), and its connections.
+ *
+ * Connections of three kinds hang on the app: inbound (forward.c), Loopback= (loopback.c) and egress
+ * (egress.c). A new launch, a drop or a removal takes the sockets of the earlier jail and every connection
+ * through it down, but an inbound client that was not connected to the app yet stays and is served by the
+ * next launch.
+ */
+#pragma once
+#include "base/json.h"
+#include "base/loop.h"
+#include "policy/policy.h"
+#include "proxy/accept.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum gate { GATE_HOLD, GATE_SERVE, GATE_RESET };
+
+struct app_counters {
+	uint64_t in_open, in_total, out_open, out_allowed, out_denied, out_ech, bytes_in, bytes_out;
+};
+
+struct app {
+	struct app *next;
+	struct proxy *proxy;
+	char *name;
+
+	/* Policy. Immutable once set; a new one is a new generation. */
+	struct policy *policy;
+	uint64_t generation;
+	char *closed; /* not NULL: egress is closed without parsing a byte, for this reason */
+
+	enum gate gate;
+	uint64_t launch; /* 0: no jail */
+
+	struct forward *forward;        /* host listeners, pool, inbound connections */
+	struct loopback *loopback;      /* Loopback= listeners of this launch */
+	struct egress_listener *egress; /* explicit proxy of this launch */
+	struct denied *denied;          /* refusals being folded */
+
+	struct app_counters counters;
+	bool counters_changed;
+};
+
+struct proxy {
+	struct loop *loop;
+	struct wire *wire;
+	struct app *apps;
+	const char *nameserver, *resolv_conf; /* options; NULL */
+	struct loop_timer counters_timer;
+};
+
+struct app *app_find(struct proxy *p, const char *name);
+struct app *app_get(struct proxy *p, const char *name); /* makes it */
+void app_remove(struct app *a);
+/* Owns policy. */
+void app_set_policy(struct app *a, struct policy *policy, const char *closed);
+void app_set_gate(struct app *a, enum gate gate);
+/* Ends everything of the current launch. */
+void app_drop(struct app *a);
+/* Call after changing counters: they are reported within a second. */
+void app_counted(struct app *a);

@@ -1,0 +1,16 @@
+/*
+ * Refusals of an app, folded: one target is reported at most once a second, with a count. At most
+ * DENIED_TARGETS targets are told apart at a time; what comes beyond in the same second is counted together,
+ * so that an app that tries names at full speed costs neither memory nor disk.
+ */
+#pragma once
+#include "proxy/app.h"
+
+#define DENIED_TARGETS 64
+#define DENIED_OTHERS  "(other targets)" /* host of the message that counts the rest */
+
+struct denied;
+struct denied *denied_create(struct app *a);
+void denied_destroy(struct denied *d); /* sends what is folded */
+/* `host` is canonical text, or "" when the target could not be read. */
+void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint);

@@ -1,0 +1,19 @@
+/*
+ * The proxy confines itself. It keeps sockets, reads /etc for its resolver, and nothing else: no file writes,
+ * no exec, no ptrace, no core dump, no new privileges. What a kernel cannot do is said by log and does not
+ * stop the proxy, except the change of user, which is fatal.
+ */
+#pragma once
+#include "base/err.h"
+#include <sys/types.h>
+
+struct harden {
+	uid_t uid; /* (uid_t)-1: keep */
+	gid_t gid;
+	pid_t parent; /* 0: not checked */
+};
+/* User, session, parent death, limits, dumpable. */
+int harden_identity(const struct harden *h, struct err **e);
+/* Landlock and seccomp. Nothing else may be opened after it. */
+int harden_confine(const struct harden *h, const char *resolv_conf, struct err **e);
+int harden_seccomp(struct err **e); /* harden_seccomp.c */

@@ -1,0 +1,172 @@
+/* The system calls of the proxy, found by reading what it, libev and c-ares call. Everything else is EPERM,
+ * and what only an attacker would want ends the process. */
+#include "base/log.h"
+#include "proxy/harden.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <seccomp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+static const int plain[] = {
+	SCMP_SYS(read),
+	SCMP_SYS(write),
+	SCMP_SYS(readv),
+	SCMP_SYS(writev),
+	SCMP_SYS(recvfrom),
+	SCMP_SYS(recvmsg),
+	SCMP_SYS(sendto),
+	SCMP_SYS(sendmsg),
+	SCMP_SYS(recv),
+	SCMP_SYS(send),
+	SCMP_SYS(connect),
+	SCMP_SYS(bind),
+	SCMP_SYS(shutdown),
+	SCMP_SYS(close),
+	SCMP_SYS(accept4),
+	SCMP_SYS(accept),
+	SCMP_SYS(setsockopt),
+	SCMP_SYS(getsockopt),
+	SCMP_SYS(getsockname),
+	SCMP_SYS(getpeername),
+	SCMP_SYS(epoll_create1),
+	SCMP_SYS(epoll_create),
+	SCMP_SYS(epoll_ctl),
+	SCMP_SYS(epoll_wait),
+	SCMP_SYS(epoll_pwait),
+	SCMP_SYS(epoll_pwait2),
+	SCMP_SYS(eventfd2),
+	SCMP_SYS(timerfd_create),
+	SCMP_SYS(timerfd_settime),
+	SCMP_SYS(pipe2),
+	SCMP_SYS(poll),
+	SCMP_SYS(ppoll),
+	SCMP_SYS(fstat),
+	SCMP_SYS(newfstatat),
+	SCMP_SYS(statx),
+	SCMP_SYS(stat),
+	SCMP_SYS(lstat),
+	SCMP_SYS(lseek),
+	SCMP_SYS(pread64),
+	SCMP_SYS(munmap),
+	SCMP_SYS(madvise),
+	SCMP_SYS(brk),
+	SCMP_SYS(futex),
+	SCMP_SYS(clock_gettime),
+	SCMP_SYS(clock_getres),
+	SCMP_SYS(gettimeofday),
+	SCMP_SYS(time),
+	SCMP_SYS(clock_nanosleep),
+	SCMP_SYS(nanosleep),
+	SCMP_SYS(getrandom),
+	SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(rt_sigaction),
+	SCMP_SYS(rt_sigprocmask),
+	SCMP_SYS(sigreturn),
+	SCMP_SYS(getpid),
+	SCMP_SYS(gettid),
+	SCMP_SYS(getuid),
+	SCMP_SYS(geteuid),
+	SCMP_SYS(getgid),
+	SCMP_SYS(getegid),
+	SCMP_SYS(exit),
+	SCMP_SYS(exit_group),
+	SCMP_SYS(restart_syscall),
+	SCMP_SYS(uname),
+	SCMP_SYS(sysinfo),
+	SCMP_SYS(sched_yield),
+	SCMP_SYS(fcntl),
+	SCMP_SYS(fcntl64),
+	SCMP_SYS(_llseek),
+	SCMP_SYS(fstat64),
+	SCMP_SYS(fstatat64),
+	SCMP_SYS(getcwd),
+};
+
+static const int deadly[] = {
+	SCMP_SYS(execve),
+	SCMP_SYS(execveat),
+	SCMP_SYS(ptrace),
+	SCMP_SYS(process_vm_readv),
+	SCMP_SYS(process_vm_writev),
+	SCMP_SYS(fork),
+	SCMP_SYS(vfork),
+	SCMP_SYS(clone),
+	SCMP_SYS(clone3),
+	SCMP_SYS(unshare),
+	SCMP_SYS(setns),
+	SCMP_SYS(mount),
+	SCMP_SYS(bpf),
+	SCMP_SYS(io_uring_setup),
+	SCMP_SYS(kexec_load),
+	SCMP_SYS(init_module),
+	SCMP_SYS(pidfd_getfd),
+	SCMP_SYS(open_by_handle_at),
+	SCMP_SYS(memfd_create),
+};
+
+static int rule(scmp_filter_ctx f, uint32_t action, int call)
+{
+	int r = seccomp_rule_add_array(f, action, call, 0, NULL);
+
+	return r == -EDOM || r == -EEXIST ? 0 : r; /* not on this architecture */
+}
+
+static int rule1(scmp_filter_ctx f, int call, struct scmp_arg_cmp a)
+{
+	int r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &a);
+
+	return r == -EDOM ? 0 : r;
+}
+
+static int with_arguments(scmp_filter_ctx f)
+{
+	const scmp_datum_t writes = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH;
+	int r = 0;
+
+	/* files: to read only */
+	r |= rule1(f, SCMP_SYS(open), SCMP_A1(SCMP_CMP_MASKED_EQ, writes, 0));
+	r |= rule1(f, SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, writes, 0));
+	/* sockets: TCP, UDP, and routes to ask about an address */
+	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET));
+	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET6));
+	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_NETLINK));
+	/* memory: nothing executable */
+	r |= rule1(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	r |= rule1(f, SCMP_SYS(mmap2), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	r |= rule1(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+	r |= rule1(f, SCMP_SYS(mremap), SCMP_A4(SCMP_CMP_EQ, 0));
+	r |= rule1(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONREAD));
+	r |= rule1(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
+	/* limits: read only (the new value is NULL) */
+	r |= rule1(f, SCMP_SYS(prlimit64), SCMP_A2(SCMP_CMP_EQ, 0));
+	/* abort(): a signal to ourselves. What comes after it is a core-less death either way. */
+	r |= rule1(f, SCMP_SYS(tgkill), SCMP_A2(SCMP_CMP_EQ, 6 /* SIGABRT */));
+	return r;
+}
+
+int harden_seccomp(struct err **e)
+{
+	scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
+	int r = f ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < ELEMENTS(plain) && !r; i++)
+		r = rule(f, SCMP_ACT_ALLOW, plain[i]);
+	for (size_t i = 0; i < ELEMENTS(deadly) && !r; i++)
+		r = rule(f, SCMP_ACT_KILL_PROCESS, deadly[i]);
+	if (!r)
+		r = with_arguments(f);
+	if (r) {
+		(void)err_sys(e, -r, "the seccomp filter cannot be built");
+	} else {
+		int loaded = seccomp_load(f);
+
+		if (loaded)
+			log_warning("seccomp: %s: the proxy runs without a filter", strerror(-loaded));
+	}
+	if (f)
+		seccomp_release(f);
+	return r ? -1 : 0;
+}

@@ -1,0 +1,176 @@
+#include "proxy/loopback.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "proxy/control.h"
+#include "proxy/inner.h"
+#include "proxy/relay.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OPEN_MAX 1024
+
+struct lport {
+	struct acceptor acc;
+	struct lport *next;
+	struct loopback *l;
+	uint16_t port;
+};
+
+struct lconn {
+	struct relay relay; /* io[0] the app, io[1] the host's service */
+	struct lconn *prev, *next;
+	struct loopback *l;
+	uint16_t port;
+	bool second; /* trying ::1 */
+};
+
+struct loopback {
+	struct app *app;
+	struct lport *ports;
+	struct lconn *conns;
+	size_t n;
+};
+
+static void ports_run(struct loopback *l)
+{
+	for (struct lport *p = l->ports; p; p = p->next)
+		acceptor_run(&p->acc, l->n < OPEN_MAX);
+}
+
+static void lconn_free(struct lconn *c)
+{
+	struct loopback *l = c->l;
+
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		l->conns = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	l->n--;
+	l->app->counters.out_open--;
+	app_counted(l->app);
+	conns_sub();
+	free(c);
+	ports_run(l);
+}
+
+static void lconn_reset(struct lconn *c)
+{
+	relay_abort(&c->relay, true);
+	lconn_free(c);
+}
+
+static void on_relay_done(struct relay *r)
+{
+	lconn_free(container_of(r, struct lconn, relay));
+}
+
+static void lconn_answer(struct lconn *c, int error);
+
+static void on_connected(struct loop_io *io, unsigned events)
+{
+	int error = inner_connect_result(io->fd);
+
+	(void)events;
+	if (error == EINPROGRESS)
+		return;
+	loop_io_stop(io);
+	lconn_answer(io->data, error);
+}
+
+static void lconn_dial(struct lconn *c)
+{
+	static const struct addr from_loopback;
+	int family = c->second ? AF_INET6 : AF_INET;
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int error = fd < 0 ? errno : inner_connect(fd, family, family, &from_loopback, c->port);
+
+	c->relay.io[1].fd = fd;
+	if (error == EINPROGRESS)
+		loop_io_init(c->l->app->proxy->loop, &c->relay.io[1], fd, LOOP_WRITE, on_connected, c);
+	else
+		lconn_answer(c, error);
+}
+
+static void lconn_answer(struct lconn *c, int error)
+{
+	struct app *a = c->l->app;
+
+	if (!error) {
+		c->relay.count[0] = &a->counters.bytes_out;
+		c->relay.count[1] = &a->counters.bytes_in;
+		relay_start(&c->relay, a->proxy->loop, c->relay.io[0].fd, c->relay.io[1].fd, on_relay_done);
+		return;
+	}
+	if (c->second || error == EMFILE || error == ENFILE) {
+		lconn_reset(c);
+		return;
+	}
+	(void)close(c->relay.io[1].fd);
+	c->relay.io[1].fd = -1;
+	c->second = true;
+	lconn_dial(c);
+}
+
+static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storage *peer)
+{
+	struct lport *p = acc->data;
+	struct loopback *l = p->l;
+	struct lconn *c = xcalloc(1, sizeof *c);
+
+	(void)peer;
+	c->l = l;
+	c->port = p->port;
+	c->relay.io[0].fd = fd;
+	c->relay.io[1].fd = -1;
+	c->next = l->conns;
+	if (c->next)
+		c->next->prev = c;
+	l->conns = c;
+	l->n++;
+	l->app->counters.out_open++;
+	l->app->counters.out_allowed++;
+	app_counted(l->app);
+	conns_add();
+	lconn_dial(c);
+	ports_run(l);
+	return acc->on;
+}
+
+struct loopback *loopback_create(struct app *a)
+{
+	struct loopback *l = xcalloc(1, sizeof *l);
+
+	l->app = a;
+	return l;
+}
+
+void loopback_listener(struct loopback *l, int fd, uint16_t port)
+{
+	struct lport *p = xcalloc(1, sizeof *p);
+
+	p->l = l;
+	p->port = port;
+	p->next = l->ports;
+	l->ports = p;
+	acceptor_init(&p->acc, l->app->proxy->loop, fd, on_client, p);
+	acceptor_run(&p->acc, l->n < OPEN_MAX);
+}
+
+void loopback_destroy(struct loopback *l)
+{
+	if (!l)
+		return;
+	while (l->ports) {
+		struct lport *p = l->ports;
+
+		l->ports = p->next;
+		acceptor_finish(&p->acc);
+		free(p);
+	}
+	while (l->conns)
+		lconn_reset(l->conns);
+	free(l);
+}

@@ -1,0 +1,572 @@
+#include "net/proxyctl.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/wire.h"
+#include "net/net.h"
+#include "net/proxyctl_app.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CRASH_PAGE_BYTES 4096
+#define RESTART_GAP_MS   100 /* between two starts in a crash loop */
+#define KILL_WAIT_MS     50
+#define CRASHES_MAX      3   /* on one app's bytes: its egress is closed */
+#define POOL_MAX         192 /* of proxy/pool.h: what one `need` may ask for */
+
+struct proxyctl {
+	struct loop *loop;
+	char *program;
+	uid_t uid;
+	gid_t gid;
+	struct proxyctl_hooks hooks;
+	struct pc_app *apps;
+	uint64_t launches;
+
+	pid_t pid; /* 0: none */
+	int pidfd;
+	struct loop_io exited;
+	struct wire *wire;
+	struct loop_timer restart;
+	int64_t started_ms;
+	int crash_fd;
+	volatile char *crash_page; /* "active byte, name, NUL", see proxy/control.c */
+};
+
+static void start(struct proxyctl *p);
+
+/* --- messages to the proxy --- */
+
+static struct js *message(const char *type, const char *app)
+{
+	struct js *j = js_obj();
+
+	js_add_str(j, "t", type);
+	if (app)
+		js_add_str(j, "app", app);
+	return j;
+}
+
+/* A proxy that does not take its messages is killed and told everything again. */
+static void say(struct proxyctl *p, struct js *j, const int *fds, size_t n)
+{
+	if (!p->wire) {
+		js_free(j);
+		return;
+	}
+	if (wire_send(p->wire, j, fds, n) == 0)
+		return;
+	log_error("sbxsv-proxy does not take messages (%s); it is restarted", strerror(errno));
+	if (p->pidfd >= 0)
+		(void)pidfd_signal(p->pidfd, SIGKILL);
+}
+
+static void say_hello(struct proxyctl *p)
+{
+	struct js *j = message("hello", NULL);
+
+	js_add_int(j, "v", WIRE_VERSION);
+	js_add_int(j, "status", CRASH_PAGE_BYTES);
+	say(p, j, &p->crash_fd, 1);
+}
+
+static void say_policy(struct proxyctl *p, const struct pc_app *a)
+{
+	struct js *j;
+
+	if (!a->policy)
+		return;
+	j = message("policy", a->name);
+	js_add(j, "policy", js_copy(a->policy));
+	if (a->crashes >= CRASHES_MAX)
+		js_add_str(j, "closed", PC_CLOSED_BY_CRASHES);
+	say(p, j, NULL, 0);
+}
+
+static void say_listeners(struct proxyctl *p, const struct pc_app *a)
+{
+	struct js *j = message("listen", a->name), *ports = js_arr();
+	int fds[FD_PASS_MAX];
+
+	for (size_t i = 0; i < a->n_listen; i++) {
+		struct js *one = js_obj();
+
+		js_add_int(one, "host", a->listen[i].host_port);
+		js_add_int(one, "app", a->listen[i].app_port);
+		js_push(ports, one);
+		fds[i] = a->listen[i].fd;
+	}
+	js_add(j, "ports", ports);
+	say(p, j, fds, a->n_listen);
+}
+
+static void say_gate(struct proxyctl *p, const struct pc_app *a)
+{
+	static const char *const names[] = {"hold", "serve", "reset"};
+	struct js *j = message("gate", a->name);
+
+	js_add_str(j, "mode", names[a->gate]);
+	say(p, j, NULL, 0);
+}
+
+static void say_jail(struct proxyctl *p, const struct pc_app *a)
+{
+	struct js *j, *ports;
+	int fds[1 + ELEMENTS(a->jail.loopback)];
+	size_t n = 0;
+
+	if (!a->launch)
+		return;
+	j = message("jail", a->name);
+	ports = js_arr();
+	js_add_int(j, "launch", (int64_t)a->launch);
+	js_add_bool(j, "egress", a->jail.egress_fd >= 0);
+	if (a->jail.egress_fd >= 0)
+		fds[n++] = a->jail.egress_fd;
+	for (size_t i = 0; i < a->jail.n_loopback; i++) {
+		js_push_int(ports, a->jail.loopback[i].port);
+		fds[n++] = a->jail.loopback[i].fd;
+	}
+	js_add(j, "loopback", ports);
+	say(p, j, fds, n);
+}
+
+static void say_app(struct proxyctl *p, const struct pc_app *a)
+{
+	say_policy(p, a);
+	say_gate(p, a);
+	say_jail(p, a);
+	if (a->n_listen)
+		say_listeners(p, a);
+}
+
+/* --- messages from the proxy --- */
+
+static void send_pool(struct proxyctl *p, struct pc_app *a, size_t n)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct js *j = message("pool", a->name);
+	int fds[POOL_MAX];
+
+	if (net_make_sockets(a->jail.userns_fd, a->jail.netns_fd, fds, n, &e) < 0) {
+		if (clk_mono_ms() - a->pool_failed_ms > 10000 || !a->pool_failed_ms) {
+			a->pool_failed_ms = clk_mono_ms();
+			log_warning("%s: no sockets inside its network namespace: %s", a->name, err_msg(e));
+		}
+		n = 0; /* an empty answer: the proxy asks again a little later */
+	}
+	js_add_int(j, "launch", (int64_t)a->launch);
+	say(p, j, fds, n);
+	fd_close_many(fds, n);
+}
+
+static void on_need(struct proxyctl *p, const struct js *m)
+{
+	struct pc_app *a = pc_app_find(p->apps, js_str(m, "app"));
+	int64_t n = js_int_or(m, "n", 0);
+
+	if (!a || !a->launch || js_int_or(m, "launch", -1) != (int64_t)a->launch || n < 1)
+		return;
+	send_pool(p, a, n < POOL_MAX ? (size_t)n : POOL_MAX);
+}
+
+static void on_denied(struct proxyctl *p, const struct js *m)
+{
+	struct pc_app *a = pc_app_find(p->apps, js_str(m, "app"));
+	CLEANUP_JS struct js *event = NULL;
+
+	if (!a)
+		return;
+	pc_app_denied(a, m);
+	event = pc_denied_event(m);
+	p->hooks.event(p->hooks.data, event);
+}
+
+static void on_counters(struct proxyctl *p, const struct js *m)
+{
+	for (const struct js *j = js_first(js_get(m, "apps")); j; j = js_next(j)) {
+		struct pc_app *a = pc_app_find(p->apps, js_key(j));
+
+		if (a)
+			pc_app_counters(a, j);
+	}
+}
+
+static void on_message(void *data, const struct js *m, int *fds, size_t n)
+{
+	struct proxyctl *p = data;
+	const char *type = js_str(m, "t");
+
+	(void)fds;
+	(void)n;
+	if (str_eq(type, "need")) {
+		on_need(p, m);
+	} else if (str_eq(type, "denied")) {
+		on_denied(p, m);
+	} else if (str_eq(type, "counters")) {
+		on_counters(p, m);
+	} else if (str_eq(type, "event")) {
+		if (js_is_obj(js_get(m, "event")))
+			p->hooks.event(p->hooks.data, js_get(m, "event"));
+	} else if (str_eq(type, "hello")) {
+		if (js_int_or(m, "v", -1) != WIRE_VERSION)
+			log_error(
+				"%s speaks version %lld of the protocol, not %d: install one release of both",
+				p->program, (long long)js_int_or(m, "v", -1), WIRE_VERSION);
+	} else {
+		log_warning("unknown message %s from sbxsv-proxy; ignored", type ? type : "(none)");
+	}
+}
+
+static void on_wire_closed(void *data, const char *why)
+{
+	struct proxyctl *p = data;
+
+	(void)why;
+	wire_destroy(p->wire);
+	p->wire = NULL;
+	if (p->pidfd >= 0) /* it may be about to end, or hang: the pidfd tells when it is gone */
+		(void)pidfd_signal(p->pidfd, SIGKILL);
+}
+
+/* --- the process --- */
+
+static void blame_app(struct proxyctl *p)
+{
+	char name[256];
+	struct js *event;
+	struct pc_app *a;
+
+	if (!p->crash_page[0])
+		return;
+	for (size_t i = 0; i < sizeof name; i++)
+		name[i] = p->crash_page[1 + i];
+	name[sizeof name - 1] = 0;
+	a = pc_app_find(p->apps, name);
+	if (!a || ++a->crashes != CRASHES_MAX)
+		return;
+	log_error("%s: sbxsv-proxy crashed %d times on its bytes; its egress is closed", a->name,
+		  CRASHES_MAX);
+	event = js_obj();
+	js_add_str(event, "type", "supervisor");
+	js_add_str(event, "app", a->name);
+	js_add_str(event, "message", PC_CLOSED_BY_CRASHES);
+	p->hooks.event(p->hooks.data, event);
+	js_free(event);
+}
+
+/* The signals of a program that went wrong by itself; SIGKILL is somebody's decision. */
+static bool is_crash(int status)
+{
+	static const int crashes[] = {SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+
+	for (size_t i = 0; i < ELEMENTS(crashes); i++)
+		if (WIFSIGNALED(status) && WTERMSIG(status) == crashes[i])
+			return true;
+	return false;
+}
+
+static void start_soon(struct proxyctl *p)
+{
+	int64_t since = clk_mono_ms() - p->started_ms;
+
+	if (since >= RESTART_GAP_MS)
+		start(p);
+	else
+		loop_timer_start(&p->restart, RESTART_GAP_MS - since);
+}
+
+static void on_restart_timer(struct loop_timer *t)
+{
+	start(t->data);
+}
+
+static void on_exited(struct loop_io *io, unsigned events)
+{
+	struct proxyctl *p = io->data;
+	char why[64];
+	int status = 0;
+
+	(void)events;
+	if (pidfd_reap(p->pidfd, &status) == 0)
+		return;
+	loop_io_stop(io);
+	(void)close(TAKE_FD(p->pidfd));
+	p->pid = 0;
+	wire_destroy(p->wire);
+	p->wire = NULL;
+	if (WIFSIGNALED(status))
+		(void)snprintf(why, sizeof why, "sbxsv-proxy was killed by %s", strsignal(WTERMSIG(status)));
+	else
+		(void)snprintf(why, sizeof why, "sbxsv-proxy ended with status %d", WEXITSTATUS(status));
+	log_warning("%s; it is started again", why);
+	if (is_crash(status))
+		blame_app(p);
+	for (struct pc_app *a = p->apps; a; a = a->next)
+		pc_app_proxy_died(a);
+	if (p->hooks.restarted)
+		p->hooks.restarted(p->hooks.data, why);
+	start_soon(p);
+}
+
+/* Between fork and exec: async-signal-safe calls only. */
+static void child(const struct proxyctl *p, int wire_fd, char *const argv[], char *const envp[])
+{
+	sigset_t none;
+	int null;
+
+	for (int s = 1; s < 65; s++)
+		if (s != SIGKILL && s != SIGSTOP)
+			(void)signal(s, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	null = open("/dev/null", O_RDWR);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(wire_fd, 3) < 0)
+		_exit(126);
+	if (wire_fd == 3 && fcntl(3, F_SETFD, 0) < 0)
+		_exit(126);
+	if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* kernel 5.9 */
+		for (int fd = 4; fd < 4096; fd++)
+			(void)close(fd);
+	(void)execve(p->program, argv, envp);
+	_exit(127);
+}
+
+static pid_t spawn(struct proxyctl *p, int wire_fd)
+{
+	char parent[16], uid[16], gid[16];
+	char *argv[8] = {p->program, (char[]){"--parent"}, parent};
+	char *envp[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"LC_ALL=C"}, NULL};
+	size_t n = 3;
+	pid_t pid;
+
+	(void)snprintf(parent, sizeof parent, "%d", (int)getpid());
+	(void)snprintf(uid, sizeof uid, "%u", p->uid);
+	(void)snprintf(gid, sizeof gid, "%u", p->gid);
+	if (p->uid != (uid_t)-1) {
+		argv[n++] = (char[]){"--uid"};
+		argv[n++] = uid;
+	}
+	if (p->gid != (gid_t)-1) {
+		argv[n++] = (char[]){"--gid"};
+		argv[n++] = gid;
+	}
+	argv[n] = NULL;
+	pid = fork();
+	if (pid == 0)
+		child(p, wire_fd, argv, envp);
+	return pid;
+}
+
+static int spawn_with_wire(struct proxyctl *p)
+{
+	CLEANUP_FD int ours = -1;
+	CLEANUP_FD int theirs = -1;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -1;
+	ours = pair[0];
+	theirs = pair[1];
+	p->pid = spawn(p, theirs);
+	if (p->pid < 0) {
+		p->pid = 0;
+		return -1;
+	}
+	p->pidfd = pidfd_open_pid(p->pid); /* not reaped yet, so this pid is ours */
+	if (p->pidfd < 0) {
+		(void)kill(p->pid, SIGKILL);
+		(void)waitpid(p->pid, NULL, 0);
+		p->pid = 0;
+		return -1;
+	}
+	p->wire = wire_create(p->loop, TAKE_FD(ours), on_message, on_wire_closed, p);
+	loop_io_init(p->loop, &p->exited, p->pidfd, LOOP_READ, on_exited, p);
+	return 0;
+}
+
+static void start(struct proxyctl *p)
+{
+	p->started_ms = clk_mono_ms();
+	p->crash_page[0] = 0;
+	if (spawn_with_wire(p) < 0) {
+		log_error("sbxsv-proxy cannot be started: %s; tried again", strerror(errno));
+		loop_timer_start(&p->restart, RESTART_GAP_MS);
+		return;
+	}
+	say_hello(p);
+	for (struct pc_app *a = p->apps; a; a = a->next)
+		say_app(p, a);
+}
+
+static int make_crash_page(struct proxyctl *p, struct err **e)
+{
+	void *m;
+
+	p->crash_fd = memfd_create("sbxsv-proxy-status", MFD_CLOEXEC);
+	if (p->crash_fd < 0 || ftruncate(p->crash_fd, CRASH_PAGE_BYTES) < 0)
+		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be made");
+	m = mmap(NULL, CRASH_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->crash_fd, 0);
+	if (m == MAP_FAILED)
+		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be mapped");
+	p->crash_page = m;
+	return 0;
+}
+
+struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
+				 const struct proxyctl_hooks *hooks, struct err **e)
+{
+	struct proxyctl *p = xcalloc(1, sizeof *p);
+
+	p->loop = l;
+	p->program = xstrdup(program);
+	p->uid = run_uid;
+	p->gid = run_gid;
+	p->hooks = *hooks;
+	p->pidfd = p->crash_fd = -1;
+	loop_timer_init(l, &p->restart, on_restart_timer, p);
+	if (access(program, X_OK) < 0) {
+		(void)err_sys(e, errno, "%s cannot be run", program);
+		goto fail;
+	}
+	if (make_crash_page(p, e) < 0)
+		goto fail;
+	p->started_ms = clk_mono_ms();
+	if (spawn_with_wire(p) < 0) {
+		(void)err_sys(e, errno, "%s cannot be started", program);
+		goto fail;
+	}
+	say_hello(p);
+	return p;
+fail:
+	proxyctl_destroy(p);
+	return NULL;
+}
+
+void proxyctl_destroy(struct proxyctl *p)
+{
+	if (!p)
+		return;
+	loop_timer_stop(&p->restart);
+	loop_io_stop(&p->exited);
+	wire_destroy(p->wire);
+	if (p->pidfd >= 0) {
+		struct pollfd end = {.fd = p->pidfd, .events = POLLIN};
+		int status;
+
+		(void)pidfd_signal(p->pidfd, SIGKILL);
+		(void)poll(&end, 1, KILL_WAIT_MS);
+		(void)pidfd_reap(p->pidfd, &status);
+		(void)close(p->pidfd);
+	}
+	while (p->apps)
+		pc_app_free(&p->apps, p->apps);
+	if (p->crash_page)
+		(void)munmap((void *)(uintptr_t)p->crash_page, CRASH_PAGE_BYTES);
+	if (p->crash_fd >= 0)
+		(void)close(p->crash_fd);
+	free(p->program);
+	free(p);
+}
+
+int proxyctl_pidfd(const struct proxyctl *p)
+{
+	return p->pidfd;
+}
+
+pid_t proxyctl_pid(const struct proxyctl *p)
+{
+	return p->pid;
+}
+
+/* --- per app --- */
+
+int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy *policy, struct err **e)
+{
+	CLEANUP_JS struct js *j = policy_to_json(policy);
+	struct pc_app *a;
+
+	if (!pc_policy_fits(j))
+		return err_set(e, EMSGSIZE,
+			       "the network rules of %s are too many to hand to sbxsv-proxy (%u KiB)", app,
+			       WIRE_MAX_BYTES >> 10);
+	a = pc_app_get(&p->apps, app);
+	if (pc_app_policy(a, TAKE_PTR(j)))
+		a->crashes = 0; /* other rules, another chance */
+	say_policy(p, a);
+	return 0;
+}
+
+int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n,
+			   struct err **e)
+{
+	struct pc_app *a = pc_app_get(&p->apps, app);
+
+	if (pc_app_listeners(a, v, n, e) < 0)
+		return -1;
+	say_listeners(p, a);
+	return 0;
+}
+
+void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate)
+{
+	struct pc_app *a = pc_app_get(&p->apps, app);
+
+	a->gate = gate;
+	say_gate(p, a);
+}
+
+void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail)
+{
+	struct pc_app *a = pc_app_get(&p->apps, app);
+
+	pc_app_drop_jail(a);
+	a->jail = *jail;
+	a->launch = ++p->launches;
+	say_jail(p, a);
+}
+
+void proxyctl_drop_jail(struct proxyctl *p, const char *app)
+{
+	struct pc_app *a = pc_app_find(p->apps, app);
+
+	if (!a || !a->launch)
+		return;
+	pc_app_drop_jail(a);
+	say(p, message("drop", app), NULL, 0);
+}
+
+void proxyctl_remove(struct proxyctl *p, const char *app)
+{
+	struct pc_app *a = pc_app_find(p->apps, app);
+
+	if (!a)
+		return;
+	say(p, message("remove", a->name), NULL, 0);
+	pc_app_free(&p->apps, a);
+}
+
+void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyctl_app_counters *ret)
+{
+	const struct pc_app *a = pc_app_find(p->apps, app);
+
+	if (a)
+		pc_app_totals(a, ret);
+	else
+		*ret = (struct proxyctl_app_counters){0};
+}
+
+struct js *proxyctl_denied(const struct proxyctl *p, const char *app)
+{
+	const struct pc_app *a = pc_app_find(p->apps, app);
+
+	return a ? pc_app_denied_list(a) : js_arr();
+}

@@ -1,0 +1,232 @@
+#include "net/proxyctl_app.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "base/wire.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define POLICY_ROOM 1024u /* for the rest of the message */
+
+struct pc_app *pc_app_find(struct pc_app *list, const char *name)
+{
+	for (struct pc_app *a = list; a && name; a = a->next)
+		if (str_eq(a->name, name))
+			return a;
+	return NULL;
+}
+
+struct pc_app *pc_app_get(struct pc_app **list, const char *name)
+{
+	struct pc_app *a = pc_app_find(*list, name);
+
+	if (a)
+		return a;
+	a = xcalloc(1, sizeof *a);
+	a->name = xstrdup(name);
+	a->jail.userns_fd = a->jail.netns_fd = a->jail.egress_fd = -1;
+	a->next = *list;
+	*list = a;
+	return a;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+static void listeners_close(struct proxyctl_listen *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		close_fd(&v[i].fd);
+	free(v);
+}
+
+static void denied_finish(struct pc_denied *d)
+{
+	free(d->host);
+	free(d->rule);
+	free(d->hint);
+}
+
+void pc_app_free(struct pc_app **list, struct pc_app *a)
+{
+	while (*list != a)
+		list = &(*list)->next;
+	*list = a->next;
+	pc_app_drop_jail(a);
+	listeners_close(a->listen, a->n_listen);
+	for (size_t i = 0; i < a->n_denied; i++)
+		denied_finish(&a->denied[i]);
+	js_free(a->policy);
+	free(a->name);
+	free(a);
+}
+
+bool pc_policy_fits(const struct js *policy)
+{
+	CLEANUP_FREE char *text = js_print(policy);
+
+	return strlen(text) + POLICY_ROOM < WIRE_MAX_BYTES;
+}
+
+bool pc_app_policy(struct pc_app *a, struct js *policy)
+{
+	CLEANUP_FREE char *before = a->policy ? js_print(a->policy) : NULL;
+	CLEANUP_FREE char *now = js_print(policy);
+
+	js_free(a->policy);
+	a->policy = policy;
+	return !str_eq(before, now);
+}
+
+int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n, struct err **e)
+{
+	struct proxyctl_listen *copy;
+
+	if (n > FD_PASS_MAX)
+		return err_set(e, E2BIG, "%s listens on %zu ports; at most %d are possible", a->name, n,
+			       FD_PASS_MAX);
+	copy = xcalloc(n ? n : 1, sizeof *copy);
+	for (size_t i = 0; i < n; i++) {
+		copy[i] = v[i];
+		copy[i].fd = fcntl(v[i].fd, F_DUPFD_CLOEXEC, 3);
+		if (copy[i].fd < 0) {
+			int errnum = errno;
+
+			listeners_close(copy, i);
+			return err_sys(e, errnum, "the listening sockets of %s cannot be kept", a->name);
+		}
+	}
+	listeners_close(a->listen, a->n_listen);
+	a->listen = copy;
+	a->n_listen = n;
+	return 0;
+}
+
+void pc_app_drop_jail(struct pc_app *a)
+{
+	if (!a->launch)
+		return;
+	a->launch = 0;
+	close_fd(&a->jail.userns_fd);
+	close_fd(&a->jail.netns_fd);
+	close_fd(&a->jail.egress_fd);
+	for (size_t i = 0; i < a->jail.n_loopback; i++)
+		close_fd(&a->jail.loopback[i].fd);
+	a->jail.n_loopback = 0;
+}
+
+static uint64_t count_of(const struct js *j, const char *key)
+{
+	int64_t n = js_int_or(j, key, 0);
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+void pc_app_counters(struct pc_app *a, const struct js *j)
+{
+	a->now = (struct proxyctl_app_counters){
+		.in_open = count_of(j, "in_open"),
+		.in_total = count_of(j, "in_total"),
+		.out_open = count_of(j, "out_open"),
+		.out_allowed = count_of(j, "out_allowed"),
+		.out_denied = count_of(j, "out_denied"),
+		.out_ech = count_of(j, "out_ech"),
+		.bytes_in = count_of(j, "bytes_in"),
+		.bytes_out = count_of(j, "bytes_out"),
+	};
+}
+
+void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret)
+{
+	*ret = (struct proxyctl_app_counters){
+		.in_open = a->now.in_open,
+		.in_total = a->before.in_total + a->now.in_total,
+		.out_open = a->now.out_open,
+		.out_allowed = a->before.out_allowed + a->now.out_allowed,
+		.out_denied = a->before.out_denied + a->now.out_denied,
+		.out_ech = a->before.out_ech + a->now.out_ech,
+		.bytes_in = a->before.bytes_in + a->now.bytes_in,
+		.bytes_out = a->before.bytes_out + a->now.bytes_out,
+	};
+}
+
+void pc_app_proxy_died(struct pc_app *a)
+{
+	struct proxyctl_app_counters all;
+
+	pc_app_totals(a, &all);
+	all.in_open = all.out_open = 0;
+	a->before = all;
+	a->now = (struct proxyctl_app_counters){0};
+}
+
+void pc_app_denied(struct pc_app *a, const struct js *m)
+{
+	const char *host = js_str(m, "host"), *rule = js_str(m, "rule");
+	uint16_t port = (uint16_t)js_int_or(m, "port", 0);
+	struct pc_denied d = {0};
+	size_t i;
+
+	for (i = 0; i < a->n_denied; i++)
+		if (a->denied[i].port == port && str_eq(a->denied[i].host, host) &&
+		    str_eq(a->denied[i].rule, rule))
+			break;
+	if (i < a->n_denied) {
+		d = a->denied[i];
+	} else {
+		if (a->n_denied == PC_DENIED_MAX)
+			denied_finish(&a->denied[--a->n_denied]);
+		i = a->n_denied++;
+		d.host = xstrdup(host ? host : "");
+		d.rule = xstrdup(rule ? rule : "");
+		d.port = port;
+	}
+	free(d.hint);
+	d.hint = xstrdup(js_str(m, "hint") ? js_str(m, "hint") : "");
+	d.count += count_of(m, "count");
+	d.last_ms = clk_wall_ms();
+	memmove(&a->denied[1], &a->denied[0], i * sizeof d);
+	a->denied[0] = d;
+}
+
+struct js *pc_app_denied_list(const struct pc_app *a)
+{
+	struct js *list = js_arr();
+
+	for (size_t i = 0; i < a->n_denied; i++) {
+		struct js *j = js_obj();
+		char stamp[CLK_STAMP_LEN];
+
+		js_add_str(j, "host", a->denied[i].host);
+		js_add_int(j, "port", a->denied[i].port);
+		js_add_int(j, "count", (int64_t)a->denied[i].count);
+		js_add_str(j, "rule", a->denied[i].rule);
+		js_add_str(j, "hint", a->denied[i].hint);
+		js_add_str(j, "last", clk_stamp(a->denied[i].last_ms, stamp, sizeof stamp));
+		js_push(list, j);
+	}
+	return list;
+}
+
+struct js *pc_denied_event(const struct js *m)
+{
+	int64_t count = js_int_or(m, "count", 1);
+	struct js *j = js_obj();
+
+	js_add_str(j, "app", js_str(m, "app"));
+	js_add_str(j, "type", "violation");
+	js_add_str(j, "operation", "connect");
+	js_add_str(j, "host", js_str(m, "host"));
+	js_add_int(j, "port", js_int_or(m, "port", 0));
+	js_add_str(j, "rule", js_str(m, "rule"));
+	js_add_str(j, "action", "denied");
+	js_add_str(j, "hint", js_str(m, "hint"));
+	if (count != 1)
+		js_add_int(j, "count", count);
+	return j;
+}

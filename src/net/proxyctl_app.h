@@ -1,0 +1,47 @@
+/* What proxyctl keeps of one app: enough to tell a new proxy everything. Private to proxyctl. */
+#pragma once
+#include "net/proxyctl.h"
+
+#define PC_DENIED_MAX 32
+#define PC_CLOSED_BY_CRASHES                                                                                 \
+	"sbxsv-proxy crashed 3 times on this app's bytes; change its [Network] rules to try again"
+
+struct pc_denied {
+	char *host, *rule, *hint;
+	uint16_t port;
+	uint64_t count;
+	int64_t last_ms; /* wall clock */
+};
+
+struct pc_app {
+	struct pc_app *next;
+	char *name;
+	struct js *policy;
+	struct proxyctl_listen *listen;
+	size_t n_listen;
+	enum proxy_gate gate;
+	uint64_t launch; /* 0: no jail */
+	struct proxyctl_jail jail;
+	unsigned crashes; /* of the proxy, on this app's bytes */
+	int64_t pool_failed_ms;
+	/* before: of earlier proxies; now: of this one */
+	struct proxyctl_app_counters before, now;
+	struct pc_denied denied[PC_DENIED_MAX]; /* newest first */
+	size_t n_denied;
+};
+
+struct pc_app *pc_app_find(struct pc_app *list, const char *name); /* NULL name: NULL */
+struct pc_app *pc_app_get(struct pc_app **list, const char *name);
+void pc_app_free(struct pc_app **list, struct pc_app *a);
+bool pc_policy_fits(const struct js *policy); /* in one message */
+/* Owns policy. True when it differs from the one before. */
+bool pc_app_policy(struct pc_app *a, struct js *policy);
+/* dup()s the fds. On failure the earlier set stays. */
+int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n, struct err **e);
+void pc_app_drop_jail(struct pc_app *a);
+void pc_app_counters(struct pc_app *a, const struct js *j);
+void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret);
+void pc_app_proxy_died(struct pc_app *a); /* its counters become history, nothing is open */
+void pc_app_denied(struct pc_app *a, const struct js *message);
+struct js *pc_app_denied_list(const struct pc_app *a);
+struct js *pc_denied_event(const struct js *message); /* event object of doc/design.md section 8 */
