@@ -1,0 +1,42 @@
+/* The merged unit as text that could be a unit itself, each line under a comment that says where it is from. */
+#include "unit/internal.h"
+#include <string.h>
+
+static void print_section(const struct assigns *all, const char *section, struct strbuf *out)
+{
+	bool any = false;
+
+	/* Table order, so that two units can be compared; lines of one list key stay in their own order. */
+	for (size_t k = 0; k < unit_table.n; k++) {
+		if (strcmp(unit_table.v[k].section, section) != 0)
+			continue;
+		for (size_t i = 0; i < all->n; i++) {
+			const struct assign *a = &all->v[i];
+
+			if (a->key != &unit_table.v[k])
+				continue;
+			if (!any)
+				strbuf_addf(out, "%s[%s]\n", out->len ? "\n" : "", section);
+			any = true;
+			strbuf_addf(out, "# %s\n%s=%s\n", a->origin, a->key->name, a->raw);
+		}
+	}
+}
+
+char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p)
+{
+	CLEANUP(assigns_finish) struct assigns all = { 0 };
+	struct strbuf out = STRBUF_INIT;
+	const char *section = "";
+
+	unit_free(unit_load_with(d, name, p, &all));
+	if (!all.n)
+		return NULL;
+	for (size_t i = 0; i < unit_table.n; i++) {
+		if (strcmp(unit_table.v[i].section, section) == 0)
+			continue;
+		section = unit_table.v[i].section;
+		print_section(&all, section, &out);
+	}
+	return strbuf_take(&out);
+}

@@ -1,0 +1,157 @@
+/* What equality and the end of life mean for the field behind a key. */
+#include "unit/internal.h"
+#include <string.h>
+
+/* Kinds by how their field is stored. */
+enum store { S_STR, S_INT, S_BOOL, S_I64, S_UINT, S_U64, S_STRV, S_LIST, S_STATUS, S_LISTEN, S_LOOPBACK };
+
+static enum store store_of(const struct unit_key *k)
+{
+	switch ((enum key_kind)k->kind) {
+	case K_TEXT:
+	case K_SHELL:
+	case K_PATH:
+	case K_ENUM_STR:
+	case K_URLPATH:
+	case K_USER:
+	case K_IP:
+	case K_PROXY_URL:
+	case K_PROFILE:
+		return S_STR;
+	case K_ENUM:
+	case K_NICE:
+	case K_SIGNAL:
+		return S_INT;
+	case K_ENUM_BOOL:
+	case K_BOOL:
+		return S_BOOL;
+	case K_MS:
+		return S_I64;
+	case K_UINT:
+	case K_CPU:
+		return S_UINT;
+	case K_COUNT:
+	case K_SIZE:
+		return S_U64;
+	case K_WORDS:
+	case K_PATH_STRV:
+	case K_APPS:
+		return S_STRV;
+	case K_STATUS:
+		return S_STATUS;
+	case K_LISTEN:
+		return S_LISTEN;
+	case K_LOOPBACK:
+		return S_LOOPBACK;
+	case K_PATHS:
+	case K_PATHS_OPT:
+	case K_ENV:
+	case K_ENVNAMES:
+	case K_SECRET:
+	case K_DEVICE:
+	case K_HOSTS:
+	case K_ADDRESSES:
+	case K_PORTS:
+	case K_NEED:
+	case K_HOOK:
+		break;
+	}
+	return S_LIST;
+}
+
+static bool list_equal(const struct unit_list *a, const struct unit_list *b)
+{
+	if (a->n != b->n)
+		return false;
+	for (size_t i = 0; i < a->n; i++)
+		if (strcmp(a->v[i].text, b->v[i].text) != 0)
+			return false;
+	return true;
+}
+
+static bool listen_equal(const struct unit *a, const struct unit *b)
+{
+	if (a->n_listen != b->n_listen)
+		return false;
+	for (size_t i = 0; i < a->n_listen; i++)
+		if (a->listen[i].host_port != b->listen[i].host_port || a->listen[i].app_port != b->listen[i].app_port)
+			return false;
+	return true;
+}
+
+bool value_equal(const struct unit_key *k, const void *base_a, const void *base_b)
+{
+	const void *a = (const char *)base_a + k->offset, *b = (const char *)base_b + k->offset;
+	const struct unit *ua = base_a, *ub = base_b;
+
+	switch (store_of(k)) {
+	case S_STR:
+		return str_eq(*(char *const *)a, *(char *const *)b);
+	case S_INT:
+	case S_UINT:
+		return memcmp(a, b, sizeof(int)) == 0;
+	case S_BOOL:
+		return *(const bool *)a == *(const bool *)b;
+	case S_I64:
+	case S_U64:
+		return memcmp(a, b, sizeof(int64_t)) == 0;
+	case S_STRV:
+		return strv_eq(a, b);
+	case S_STATUS:
+		return memcmp(a, b, sizeof ua->success_status) == 0;
+	case S_LISTEN:
+		return listen_equal(ua, ub);
+	case S_LOOPBACK:
+		return ua->n_loopback == ub->n_loopback &&
+		       (!ua->n_loopback || memcmp(ua->loopback, ub->loopback, ua->n_loopback * sizeof *ua->loopback) == 0);
+	case S_LIST:
+		break;
+	}
+	return list_equal(a, b);
+}
+
+static void listen_free(struct unit *u)
+{
+	for (size_t i = 0; i < u->n_listen; i++)
+		free(u->listen[i].origin);
+	free(u->listen);
+	u->listen = NULL;
+	u->n_listen = 0;
+}
+
+void value_free(const struct unit_key *k, void *base)
+{
+	void *field = (char *)base + k->offset;
+	struct unit *u = base;
+
+	switch (store_of(k)) {
+	case S_STR:
+		free(*(char **)field);
+		*(char **)field = NULL;
+		break;
+	case S_STRV:
+		strv_clear(field);
+		break;
+	case S_LIST:
+		list_clear(field);
+		break;
+	case S_STATUS:
+		memset(field, 0, sizeof u->success_status);
+		u->success_status[0] = 1; /* exit status 0 is always success */
+		break;
+	case S_LISTEN:
+		listen_free(u);
+		break;
+	case S_LOOPBACK:
+		free(u->loopback);
+		u->loopback = NULL;
+		u->n_loopback = 0;
+		break;
+	case S_INT:
+	case S_BOOL:
+	case S_I64:
+	case S_UINT:
+	case S_U64:
+		break;
+	}
+}

@@ -1,0 +1,301 @@
+/*
+ * apps.d on the disk: which files make up a unit, and all units of the directory. What one file or directory does wrong
+ * is a problem of its app; the others are read as if it were not there.
+ */
+#include "base/file.h"
+#include "unit/internal.h"
+#include <errno.h>
+#include <pwd.h>
+#include <string.h>
+
+enum { ENTRIES_MAX = 4096, DROPINS_MAX = 256 };
+
+/* What editors, package managers and atomic writers leave beside real files. */
+static bool is_scratch(const char *name)
+{
+	return name[0] == '.' || name[0] == '#' || str_ends(name, "~") || str_ends(name, ".tmp") || str_ends(name, ".swp");
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorted names in a trusted directory that end with `suffix`. */
+static int list_dir(const struct unit_dirs *d, const char *path, const char *suffix, size_t max, struct strv *ret, struct err **e)
+{
+	CLEANUP_FD int fd = trust_open(d, path, TRUST_DIR, e);
+	CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd < 0)
+		return -1;
+	if (!dir)
+		return err_sys(e, errno, "it cannot be read");
+	(void)TAKE_FD(fd); /* belongs to dir now */
+	errno = 0;
+	for (struct dirent *ent; (ent = readdir(dir)); errno = 0) {
+		if (is_scratch(ent->d_name) || !str_ends(ent->d_name, suffix))
+			continue;
+		if (ret->n >= max)
+			return err_set(e, E2BIG, "it has more than %zu files that end with %s", max, suffix);
+		strv_add(ret, ent->d_name);
+	}
+	if (errno)
+		return err_sys(e, errno, "it cannot be read");
+	if (ret->n)
+		qsort(ret->v, ret->n, sizeof *ret->v, compare);
+	return 0;
+}
+
+static int add_file(const struct unit_dirs *d, const char *path, const char *shown, enum layer layer, struct sources *ret,
+		    struct unit_problems *p)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	char *text = NULL;
+	size_t len = 0;
+
+	if (unit_trusted_read(d, path, FILE_MAX_BYTES, &text, &len, &e) < 0) {
+		unit_problem_add(p, shown, 0, "%s", err_msg(e));
+		return -1;
+	}
+	VEC_GROW(ret->v, ret->n, ret->cap);
+	ret->v[ret->n++] = (struct source){
+		.shown = xstrdup(shown), .path = path_join("/", path), .text = text, .len = len, .layer = layer
+	};
+	return 0;
+}
+
+/* The drop-ins of UNIT.d, if there is one. `shown` is the name of the unit file for people. */
+static void add_dropins(const struct unit_dirs *d, const char *unit_path, const char *shown, struct sources *ret, struct unit_problems *p)
+{
+	CLEANUP_FREE char *dir = xasprintf("%s.d", unit_path), *dir_shown = xasprintf("%s.d", shown);
+	CLEANUP_STRV struct strv names = { 0 };
+	CLEANUP_ERR struct err *e = NULL;
+	struct stat st;
+
+	if (lstat(dir, &st) < 0 && errno == ENOENT)
+		return;
+	if (list_dir(d, dir, ".conf", DROPINS_MAX, &names, &e) < 0) {
+		unit_problem_add(p, dir_shown, 0, "%s", err_msg(e));
+		return;
+	}
+	for (size_t i = 0; i < names.n; i++) {
+		CLEANUP_FREE char *path = xasprintf("%s/%s", dir, names.v[i]), *file = xasprintf("%s/%s", dir_shown, names.v[i]);
+
+		(void)add_file(d, path, file, LAYER_DROPIN, ret, p);
+	}
+}
+
+static bool exists(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 || errno != ENOENT;
+}
+
+/* "web@blue" -> "web@"; NULL for a name without instance. Owned by caller. */
+static char *template_of(const char *name)
+{
+	const char *at = strchr(name, '@');
+
+	return at ? xstrndup(name, (size_t)(at - name) + 1) : NULL;
+}
+
+int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path, struct unit_problems *p)
+{
+	CLEANUP_FREE char *file = xasprintf("%s.app", name), *path = path_join(d->apps, file), *template = template_of(name);
+	CLEANUP_FREE char *tfile = template ? xasprintf("%s.app", template) : NULL, *tpath = tfile ? path_join(d->apps, tfile) : NULL;
+	size_t before = p->n;
+	bool own = exists(path);
+
+	/* An instance without a file of its own is its template. */
+	if (!own && tpath && exists(tpath)) {
+		if (add_file(d, tpath, tfile, LAYER_UNIT, ret, p) < 0)
+			return -1;
+	} else if (add_file(d, path, file, LAYER_UNIT, ret, p) < 0) {
+		return -1;
+	}
+	if (tpath)
+		add_dropins(d, tpath, tfile, ret, p);
+	add_dropins(d, path, file, ret, p);
+	*ret_path = own || !tpath ? TAKE_PTR(path) : TAKE_PTR(tpath);
+	return p->n == before ? 0 : 1;
+}
+
+/* --- callbacks of the build --- */
+
+static bool read_profile(void *data, const char *name, struct source *ret, struct err **e)
+{
+	const struct unit_dirs *d = data;
+	CLEANUP_FREE char *file = xasprintf("%s.conf", name), *path = path_join(d->profiles, file);
+	char *text = NULL;
+	size_t len = 0;
+
+	if (unit_trusted_read(d, path, FILE_MAX_BYTES, &text, &len, e) < 0) {
+		CLEANUP_STRV struct strv names = { 0 };
+		const char *near;
+
+		if (err_code(*e) != ENOENT || list_dir(d, d->profiles, ".conf", DROPINS_MAX, &names, NULL) < 0) {
+			err_wrap(e, "%s", path);
+			return false;
+		}
+		for (size_t i = 0; i < names.n; i++)
+			names.v[i][strlen(names.v[i]) - strlen(".conf")] = 0;
+		near = names.n ? str_nearest(name, (const char *const *)names.v) : NULL;
+		err_set(e, ENOENT, "there is no such profile in %s%s%s%s", d->profiles, near ? ": did you mean " : "", near ? near : "",
+			near ? "?" : "");
+		return false;
+	}
+	*ret = (struct source){
+		.shown = xasprintf("units/%s", file), .path = TAKE_PTR(path), .text = text, .len = len, .layer = LAYER_PROFILE
+	};
+	return true;
+}
+
+static char *home_of(void *data, const char *user, struct err **e)
+{
+	const struct unit_dirs *d = data;
+	CLEANUP(conf_finish) struct conf conf = { 0 };
+	struct unit_problems ignored = { 0 };
+	struct passwd pw, *found = NULL;
+	char buf[16384];
+
+	if (!user) {
+		(void)conf_load(d, &conf, &ignored); /* its problems are reported by whoever loads it for its own sake */
+		unit_problems_clear(&ignored);
+		user = conf.default_user;
+	}
+	(void)getpwnam_r(user, &pw, buf, sizeof buf, &found);
+	if (!found || !found->pw_dir || found->pw_dir[0] != '/') {
+		err_set(e, ENOENT,
+			"the user %s does not exist, so its home directory is not known: useradd --system --create-home "
+			"--home-dir /var/lib/%s-home --shell /usr/sbin/nologin %s",
+			user, user, user);
+		return NULL;
+	}
+	return path_join("/", found->pw_dir);
+}
+
+static struct build_env disk_env(const struct unit_dirs *d)
+{
+	return (struct build_env){ .dirs = d, .profile = read_profile, .home = home_of, .data = (void *)(uintptr_t)d };
+}
+
+/* --- loading --- */
+
+struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p, struct assigns *ret_assigns)
+{
+	const struct build_env env = disk_env(d);
+	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP_FREE char *path = NULL;
+	CLEANUP_UNIT struct unit *u = NULL;
+	int r;
+
+	if (!unit_name_valid(name)) {
+		unit_problem_add(p, name, 0, "is not the name of an app: a-z 0-9 _ -, at most 63, and @INSTANCE");
+		return NULL;
+	}
+	r = sources_read(d, name, &s, &path, p);
+	if (r < 0)
+		return NULL;
+	u = unit_build(&env, name, path, &s, p, ret_assigns);
+	return r == 0 ? TAKE_PTR(u) : NULL;
+}
+
+struct unit *unit_load(const struct unit_dirs *d, const char *name, struct unit_problems *p)
+{
+	return unit_load_with(d, name, p, NULL);
+}
+
+/* Name of the app a file makes: "web@.app" is checked as the instance "instance". NULL with a problem. */
+static char *name_of_file(const char *shown, const char *base, struct unit_problems *p)
+{
+	CLEANUP_FREE char *name = NULL;
+	size_t n = strlen(base);
+
+	if (!str_ends(base, ".app")) {
+		unit_problem_add(p, shown, 0, "the name of a unit file ends with .app");
+		return NULL;
+	}
+	name = xstrndup(base, n - strlen(".app"));
+	if (str_ends(name, "@")) {
+		char *instance = xasprintf("%sinstance", name);
+
+		free(name);
+		name = instance;
+	}
+	if (!unit_name_valid(name)) {
+		unit_problem_add(p, shown, 0,
+				 "the name of an app is a-z 0-9 _ - (first a letter or digit, at most 63), or that and @INSTANCE");
+		return NULL;
+	}
+	return TAKE_PTR(name);
+}
+
+struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct unit_problems *p)
+{
+	const struct build_env env = disk_env(d);
+	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP_FREE char *name = name_of_file(path, path_basename(path), p);
+	CLEANUP_UNIT struct unit *u = NULL;
+	size_t before = p->n;
+
+	if (!name || add_file(d, path, path, LAYER_UNIT, &s, p) < 0)
+		return NULL;
+	add_dropins(d, path, path, &s, p);
+	u = unit_build(&env, name, path, &s, p, NULL);
+	return p->n == before ? TAKE_PTR(u) : NULL;
+}
+
+/* --- the directory --- */
+
+static void scan_one(const struct unit_dirs *d, const char *file, struct unit_scan *s)
+{
+	CLEANUP_FREE char *name = name_of_file(file, file, &s->problems);
+	struct unit_scan_entry *ent;
+
+	if (!name)
+		return;
+	if (str_ends(file, "@.app")) {
+		unit_free(unit_load(d, name, &s->problems)); /* checked, not listed */
+		return;
+	}
+	VEC_GROW(s->v, s->n, s->cap);
+	ent = &s->v[s->n++];
+	*ent = (struct unit_scan_entry){ 0 };
+	ent->unit = unit_load(d, name, &ent->problems);
+	ent->name = TAKE_PTR(name);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+	return strcmp(((const struct unit_scan_entry *)a)->name, ((const struct unit_scan_entry *)b)->name);
+}
+
+int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e)
+{
+	CLEANUP_STRV struct strv files = { 0 };
+	struct unit_scan s = { 0 };
+	CLEANUP_ERR struct err *why = NULL;
+
+	if (list_dir(d, d->apps, ".app", ENTRIES_MAX, &files, &why) < 0 && err_code(why) != ENOENT)
+		return err_set(e, err_code(why), "%s: %s", d->apps, err_msg(why));
+	for (size_t i = 0; i < files.n; i++)
+		scan_one(d, files.v[i], &s);
+	if (s.n)
+		qsort(s.v, s.n, sizeof *s.v, compare_entries);
+	*ret = s;
+	return 0;
+}
+
+void unit_scan_finish(struct unit_scan *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		free(s->v[i].name);
+		unit_free(s->v[i].unit);
+		unit_problems_clear(&s->v[i].problems);
+	}
+	free(s->v);
+	unit_problems_clear(&s->problems);
+	*s = (struct unit_scan){ 0 };
+}
