@@ -5,6 +5,11 @@ libproxy_a_SOURCES = \
 	proxy/accept.c proxy/accept.h proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c proxy/denied.h \
 	proxy/egress.c proxy/egress.h proxy/forward.c proxy/forward.h proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
 	proxy/inner.c proxy/inner.h proxy/loopback.c proxy/loopback.h proxy/pool.c proxy/pool.h proxy/relay.c proxy/relay.h
-PROXY_LIBS = libproxy.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
+PROXY_LIBS = libproxy.a libproxyparse.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
 sbxsv_proxy_SOURCES = proxy/main.c
 sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
+
+# the parsers of hostile bytes; apart, so that tests and fuzzers link nothing else
+noinst_LIBRARIES += libproxyparse.a
+libproxyparse_a_SOURCES = \
+	proxy/request.h proxy/request.c proxy/chunk.c proxy/sni.h proxy/sni.c

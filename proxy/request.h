@@ -17,7 +17,7 @@
 #define REQUEST_LINE_MAX   8192  /* the first line: 414 beyond (RFC 9112 3 asks for 8000 at least) */
 #define REQUEST_METHOD_MAX 32
 #define REQUEST_FIELDS_MAX 100                                 /* 431 beyond */
-#define REQUEST_OUT_MAX    (REQUEST_HEAD_MAX + HOST_MAX + 128) /* always enough for request_build() */
+#define REQUEST_OUT_MAX    (REQUEST_HEAD_MAX + HOST_MAX + 256) /* always enough for request_build() */
 
 enum parse { PARSE_MORE, PARSE_DONE, PARSE_BAD };
 
@@ -54,9 +54,10 @@ struct request {      /* zero-initialise; the fields count once request_parse() 
 
 	/* private */
 	uint16_t line, scan;
-	uint8_t phase, framing_fields;
-	bool has_host, has_te, has_cl, has_upgrade, conn_upgrade, conn_close, conn_keep;
-	struct span authority, host_value;
+	uint8_t phase, leading;
+	bool has_host, has_te, has_cl, has_expect, has_max_forwards, upgrade_ws, conn_upgrade, conn_close,
+		conn_keep;
+	struct span host_value;
 };
 /* `buf` holds everything since the first byte of this request. After PARSE_DONE or PARSE_BAD do not call
  * again. */
@@ -77,7 +78,6 @@ struct chunk {                 /* zero-initialise */
 	uint64_t left;         /* of the chunk's data */
 	uint32_t line, trailer;
 	uint8_t phase, digits;
-	bool last;
 };
 /* Consumes up to `len` bytes: *ret_used of them, of which *ret_out are now at the front of buf, to be sent
  * on. PARSE_DONE: the body is complete (bytes after *ret_used are the next request's). PARSE_BAD: close both

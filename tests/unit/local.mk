@@ -1,4 +1,10 @@
 # tests/unit
+check_PROGRAMS += test_corpus
+TESTS += test_corpus
+test_corpus_SOURCES = tests/unit/test_corpus.c
+test_corpus_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+EXTRA_DIST += tests/corpus/proxy.tsv tests/corpus/deviations.tsv tests/corpus/manifests
+
 if HAVE_CMOCKA
 check_PROGRAMS += test_addr
 TESTS += test_addr
