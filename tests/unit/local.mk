@@ -58,6 +58,14 @@ test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_net_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_ports
+TESTS += test_ports
+endif
+test_ports_SOURCES = tests/unit/test_ports.c
+test_ports_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_ports_LDADD = libports.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_ready
 TESTS += test_ready
 endif

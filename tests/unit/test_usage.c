@@ -46,6 +46,7 @@ static void tree(int fd)
 		do {
 			for (int i = 0; i < 1000000; i++)
 				spin += (uint64_t)i;
+			(void)spin;
 			(void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
 		} while (t.tv_sec == 0 && t.tv_nsec < 200000000);
 		(void)pthread_create(&th, NULL, fork_from_a_thread, &fd);
