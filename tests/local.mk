@@ -1,1 +1,6 @@
 # tests
+
+# jailrun: one launch through the backend interface, for tests/it/test_jail_*.py
+check_PROGRAMS += jailrun
+jailrun_SOURCES = tests/lib/jailrun.c
+jailrun_LDADD = $(SANDBOX_LIBS) libnet.a $(BASE_LIBS)

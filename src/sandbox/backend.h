@@ -2,9 +2,12 @@
  * Jail backends. `linux` builds namespaces, `none` is for Enforce=off; landlock, bwrap, docker and seatbelt have
  * their place here. A backend is asked "can you" (probe, by a real trial launch) before "do" (launch).
  *
- * Launch never blocks. The caller gets a struct launch at once; when the jail stands and sbxsv-init is being
- * executed, or when building it failed, on_done is called from the loop. The pidfd is valid from the start, so
- * that a launch can be killed in the middle.
+ * Launch never blocks. The caller gets a struct launch at once; when the jail stands and the program was executed in it, or
+ * when any of that failed or took longer than 10 s, on_done is called from the loop, once. The pidfd is valid from the
+ * start, so that a launch can be killed in the middle. After a failure the child is dead or dying: reap the pidfd.
+ *
+ * The caller must be dumpable and launch from its main thread, with fds 0, 1 and 2 open: parent death is the death of that
+ * thread. The jail's umask is 022, its soft RLIMIT_NOFILE 1024 unless the unit has OpenFiles=.
  */
 #pragma once
 #include "base/loop.h"
@@ -28,7 +31,7 @@ struct launch_sockets { /* made inside the app's network namespace by the hook, 
 };
 
 struct launch_io { /* fds stay the caller's; the child gets copies */
-	int stdin_fd, stdout_fd, stderr_fd;
+	int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */
 	int init_fd;       /* O_PATH fd of sbxsv-init */
 	int supervisor_pidfd; /* so that the child can see that its parent died before PDEATHSIG was set; -1: none */
 	/* Runs in the child, inside the new network namespace, with its capabilities, before the mounts. It may make
@@ -63,5 +66,8 @@ extern const struct backend backend_linux, backend_none;
 /* The pid-namespace init (or, for none, the app); dead when nothing of the app is left. Owned by the launch. */
 int launch_pidfd(const struct launch *l);
 pid_t launch_pid(const struct launch *l);
+/* Once the pidfd is dead: the app's own wait status as waitpid(2) gives it, reported by sbxsv-init. -1: unknown, the
+ * init was killed itself (then the status of the pidfd is all there is). */
+int launch_exit_status(struct launch *l, int *ret_wstatus);
 /* Frees. Does not kill: the owner has reaped the pidfd. */
 void launch_destroy(struct launch *l);

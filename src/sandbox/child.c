@@ -1,0 +1,160 @@
+/* Steps of the launching child that every backend takes. See jail.h for what may be done here. */
+#include "base/fd.h"
+#include "sandbox/jail.h"
+#include "sandbox/sys.h"
+#include <errno.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+static void append(char *buf, size_t cap, const char *text)
+{
+	size_t at = strnlen(buf, cap - 1), n = strlen(text);
+
+	if (n > cap - 1 - at)
+		n = cap - 1 - at;
+	memcpy(buf + at, text, n);
+	buf[at + n] = 0;
+}
+
+static void note(struct child *c, const char *step, int error, const char *what, const char *path)
+{
+	/* the last one is overwritten when there are too many: a failure must be told */
+	uint32_t i = c->msg.n_notes < SETUP_NOTES_MAX ? c->msg.n_notes++ : SETUP_NOTES_MAX - 1;
+	struct setup_note *n = &c->msg.notes[i];
+
+	memset(n, 0, sizeof *n);
+	n->error = error;
+	append(n->step, sizeof n->step, step);
+	append(n->text, sizeof n->text, what);
+	if (path) {
+		append(n->text, sizeof n->text, " ");
+		append(n->text, sizeof n->text, path);
+	}
+}
+
+static size_t message_size(const struct child *c)
+{
+	return offsetof(struct setup_message, notes) + c->msg.n_notes * sizeof c->msg.notes[0];
+}
+
+_Noreturn void child_fail(struct child *c, const char *step, int error, const char *what, const char *path)
+{
+	note(c, step, error, what, path);
+	c->msg.type = SETUP_FAILED;
+	(void)fd_send(c->sock, &c->msg, message_size(c), NULL, 0);
+	_exit(125);
+}
+
+void child_miss(struct child *c, const char *step, int error, const char *what, const char *path)
+{
+	if (c->plan->enforce == UNIT_ENFORCE_REQUIRED)
+		child_fail(c, step, error, what, path);
+	note(c, step, error, what, path);
+}
+
+/* Handlers were reset by CLONE_CLEAR_SIGHAND; ignored signals are inherited, and an app must not start deaf.
+ */
+void child_signals(struct child *c)
+{
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
+
+	(void)c;
+	for (int sig = 1; sig < NSIG; sig++)
+		(void)sigaction(sig, &dfl, NULL);
+}
+
+/* PR_SET_PDEATHSIG is cleared by a change of credentials, so it is set after the last one; a parent that died
+ * before that is seen through its pidfd (getppid() is 0 in a new pid namespace, whoever lives). */
+void child_check_parent(struct child *c)
+{
+	struct pollfd p = {.fd = c->io->supervisor_pidfd, .events = POLLIN};
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		child_fail(c, "parent", errno, "cannot set the parent-death signal", NULL);
+	if (c->io->supervisor_pidfd >= 0 && poll(&p, 1, 0) != 0)
+		_exit(125);
+}
+
+static int high_copy(struct child *c, int fd)
+{
+	int r = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 16) : open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0 && r >= 0 && r < 16) {
+		int low = r;
+
+		r = fcntl(low, F_DUPFD_CLOEXEC, 16);
+		(void)close(low);
+	}
+	if (r < 0)
+		child_fail(c, "stdio", errno, "cannot copy a file descriptor", NULL);
+	return r;
+}
+
+/* 0 1 2: the app's; 3: the setup socket; 4: sbxsv-init. Everything else is closed. */
+void child_stdio(struct child *c)
+{
+	const int from[] = {high_copy(c, c->io->stdin_fd), high_copy(c, c->io->stdout_fd),
+			    high_copy(c, c->io->stderr_fd), high_copy(c, c->sock),
+			    high_copy(c, c->io->init_fd)};
+
+	for (int i = 0; i < 5; i++)
+		if (dup3(from[i], i, i == 4 ? O_CLOEXEC : 0) < 0)
+			child_fail(c, "stdio", errno, "cannot place a file descriptor", NULL);
+	c->sock = 3;
+	if (sys_close_range(5) < 0)
+		child_fail(c, "stdio", errno, "cannot close the supervisor's files", NULL);
+}
+
+void child_limits(struct child *c)
+{
+	const struct plan *p = c->plan;
+	bool files = false;
+	struct rlimit r;
+
+	for (size_t i = 0; i < p->n_rlimits; i++) {
+		files = files || p->rlimits[i].resource == RLIMIT_NOFILE;
+		if (setrlimit((__rlimit_resource_t)p->rlimits[i].resource, &p->rlimits[i].limit) < 0)
+			child_fail(c, "limits", errno, "cannot set a limit of [Limits]", NULL);
+	}
+	/* The supervisor raised its own soft limit; programs that use select() expect 1024, the others raise
+	 * it themselves. */
+	if (!files && getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur > 1024) {
+		r.rlim_cur = 1024;
+		(void)setrlimit(RLIMIT_NOFILE, &r);
+	}
+	/* a negative value was set from outside when the supervisor is root */
+	if (p->nice != 0 && !(p->nice < 0 && c->helped) && setpriority(PRIO_PROCESS, 0, p->nice) < 0)
+		child_fail(c, "limits", errno, "cannot set Nice=", NULL);
+}
+
+_Noreturn void child_exec_init(struct child *c)
+{
+	(void)syscall(SYS_execveat, 4, "", c->init_argv, c->plan->env.v, AT_EMPTY_PATH);
+	child_fail(c, "init", errno, "cannot execute sbxsv-init", NULL);
+}
+
+void child_privileges(struct child *c)
+{
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		child_fail(c, "privileges", errno, "cannot set no_new_privs", NULL);
+	c->msg.got |= GOT_NO_NEW_PRIVS;
+}
+
+void child_filter(struct child *c)
+{
+	if (!c->filter)
+		child_miss(c, "seccomp", ENOSYS, "no system call filter", NULL);
+	else if (filter_install(c->filter) < 0)
+		child_miss(c, "seccomp", errno, "cannot install the system call filter", NULL);
+	else
+		c->msg.got |= GOT_SECCOMP;
+}
+
+void child_report(struct child *c)
+{
+	c->msg.type = SETUP_JAIL;
+	if (fd_send(c->sock, &c->msg, message_size(c), c->fds, c->n_fds) < 0)
+		_exit(125);
+}

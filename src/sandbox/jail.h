@@ -1,0 +1,90 @@
+/*
+ * Inside of the jail backends: what the two sides of a launch share.
+ *
+ * Theory of operation. launch.c is the supervisor's side: it clones, writes the id maps when it is root, and then only
+ * watches one SOCK_SEQPACKET socket and one deadline. The child's side (linux.c, none.c) is a copy of the whole
+ * supervisor, with all its memory and fds, that has to become sbxsv-init: it makes plain system calls, uses its stack and
+ * the plan it was given, allocates nothing, and either executes sbxsv-init or says in one message which step failed, with
+ * errno and path, and exits. sbxsv-init then reports on the same socket (see src/init/init.c).
+ */
+#pragma once
+#include "sandbox/backend.h"
+#include "sandbox/landlock.h"
+#include "sandbox/seccomp.h"
+#include <limits.h>
+
+enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED }; /* the same in src/init/init.c */
+struct init_note {
+	int32_t type, value;
+};
+
+enum { SETUP_FAILED = 0x5501, SETUP_JAIL };
+enum { GOT_SECCOMP = 1, GOT_NESTED_OFF = 2, GOT_NO_NEW_PRIVS = 4 };
+enum { SETUP_NOTES_MAX = 8 };
+struct setup_note {
+	char step[16];
+	int32_t error;
+	char text[1024];
+};
+struct setup_message { /* sent up to the last note used */
+	int32_t type;
+	uint32_t got;
+	int32_t landlock_abi;
+	uint32_t n_notes; /* SETUP_FAILED: the last one is the failure; else what best-effort went without */
+	struct setup_note notes[SETUP_NOTES_MAX];
+};
+
+enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 3 };
+struct child {
+	const struct plan *plan;
+	const struct launch_io *io;
+	const struct sock_fprog *filter; /* NULL: none */
+	char *const *init_argv;
+	int sock, abi;
+	bool as_root; /* the supervisor is root, the app is not */
+	bool helped;  /* the parent writes the maps, then says so */
+	struct setup_message msg;
+	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, then what the hook made */
+	size_t n_fds;
+	struct landlock landlock;
+	/* linux_mounts.c */
+	int root, blank;
+	int seal[64];
+	size_t n_seal;
+};
+_Noreturn void child_fail(struct child *c, const char *step, int error, const char *what, const char *path);
+/* Under Enforce=required the end; under best-effort a note, and the launch goes on without. */
+void child_miss(struct child *c, const char *step, int error, const char *what, const char *path);
+
+/* linux_ids.c */
+int ids_write_maps(pid_t pid, uid_t uid, gid_t gid, struct err **e); /* the parent, as root */
+void ids_own_maps(struct child *c);
+void ids_become_user(struct child *c);
+void ids_drop_capabilities(struct child *c);
+/* linux_mounts.c */
+void mounts_build(struct child *c);
+/* child.c: steps every backend takes */
+void child_signals(struct child *c);
+void child_stdio(struct child *c);
+void child_limits(struct child *c);
+void child_check_parent(struct child *c);
+void child_privileges(struct child *c);
+void child_filter(struct child *c);
+void child_report(struct child *c);
+_Noreturn void child_exec_init(struct child *c);
+
+/* launch.c */
+bool launch_identity_ok(const struct plan *p, struct err **e);
+struct launch_how {
+	const struct backend *backend;
+	uint64_t clone_flags;
+	unsigned filter_variant;
+	bool filter_required;
+	const char *init_flags; /* letters of sbxsv-init */
+	bool landlock;
+	void (*child)(struct child *c) __attribute__((noreturn));
+};
+struct launch *launch_start(struct loop *loop, const struct plan *plan, const struct launch_io *io,
+			    const struct launch_how *how, launch_done_fn *on_done, void *data, struct err **e);
+/* For best-effort: adds a line to what will be reported as missing. */
+void launch_add_missing(struct launch *l, const char *text);

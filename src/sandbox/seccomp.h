@@ -1,0 +1,16 @@
+/*
+ * The baseline system call filter: what no app needs and kernel bugs like to live in, and what would undo the other
+ * layers. A deny-list: programs nobody has tested must run.
+ */
+#pragma once
+#include "base/err.h"
+#include <linux/filter.h>
+
+enum {
+	FILTER_NESTED = 1, /* NestedSandbox=yes: mounts and namespaces are allowed */
+	FILTER_UNIX = 2,   /* the app may make AF_UNIX sockets of its own (see seccomp.c) */
+	FILTER_VARIANTS = 4
+};
+/* Built once per variant and kept; belongs to the module. The caller installs it with filter_install(). */
+const struct sock_fprog *filter_get(unsigned variant, struct err **e);
+int filter_install(const struct sock_fprog *f); /* needs no_new_privs; one plain call; -1 with errno */
