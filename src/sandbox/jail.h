@@ -82,7 +82,7 @@ struct launch_how {
 	bool filter_required;
 	const char *init_flags; /* letters of sbxsv-init */
 	bool landlock;
-	void (*child)(struct child *c) __attribute__((noreturn));
+	void (*child)(struct child *c); /* does not return */
 };
 struct launch *launch_start(struct loop *loop, const struct plan *plan, const struct launch_io *io,
 			    const struct launch_how *how, launch_done_fn *on_done, void *data, struct err **e);

@@ -235,6 +235,7 @@ static pid_t clone_child(struct child *c, const struct launch_how *how, int *pid
 	if (pid == 0) {
 		(void)close(parent_end);
 		how->child(c);
+		_exit(125);
 	}
 	error = errno;
 	(void)sigprocmask(SIG_SETMASK, &old, NULL);
