@@ -472,7 +472,7 @@ static enum parse check_partial(struct request *r, const char *buf, size_t len)
 			return bad(r, 400, "the first line must begin with a method");
 		if (buf[r->line] != '\r' && !is_token_byte(buf[r->line]))
 			return bad(r, 400, "the first line must begin with a method");
-		if (have > REQUEST_LINE_MAX)
+		if (r->scan - r->line > REQUEST_LINE_MAX) /* not counting a CR that waits for its LF */
 			return bad(r, 414, "the address is too long");
 	}
 	if (len == REQUEST_HEAD_MAX)

@@ -23,6 +23,18 @@ TESTS += test_policy
 test_policy_SOURCES = tests/unit/test_policy.c
 test_policy_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_policy_LDADD = libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += test_request
+TESTS += test_request
+test_request_SOURCES = tests/unit/test_request.c
+test_request_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_request_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += test_sni
+TESTS += test_sni
+test_sni_SOURCES = tests/unit/test_sni.c
+test_sni_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_sni_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 endif
 
 if HAVE_CMOCKA
