@@ -120,6 +120,15 @@ void loop_io_set(struct loop_io *w, unsigned events)
 	ev_io_start(w->loop->ev, io_ev(w));
 }
 
+void loop_io_first(struct loop_io *w)
+{
+	unsigned events = w->events;
+
+	loop_io_set(w, 0); /* libev takes a new priority only while the watcher is inactive */
+	ev_set_priority(io_ev(w), EV_MAXPRI);
+	loop_io_set(w, events);
+}
+
 void loop_io_stop(struct loop_io *w)
 {
 	loop_io_set(w, 0);

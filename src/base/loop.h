@@ -35,6 +35,8 @@ struct loop_io {
 /* Starts watching when events is not 0. `fd` stays the caller's and must stay open until stop. */
 void loop_io_init(struct loop *l, struct loop_io *w, int fd, unsigned events, loop_io_fn *fn, void *data);
 void loop_io_set(struct loop_io *w, unsigned events); /* 0: stops */
+/* Of all that is ready in one iteration, this one's callback runs first. Call it right after init. */
+void loop_io_first(struct loop_io *w);
 void loop_io_stop(struct loop_io *w);                 /* a zeroed or stopped watcher is fine */
 
 struct loop_timer;

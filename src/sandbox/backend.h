@@ -4,7 +4,8 @@
  *
  * Launch never blocks. The caller gets a struct launch at once; when the jail stands and the program was executed in it, or
  * when any of that failed or took longer than 10 s, on_done is called from the loop, once. The pidfd is valid from the
- * start, so that a launch can be killed in the middle. After a failure the child is dead or dying: reap the pidfd.
+ * start, so that a launch can be killed in the middle. on_done always comes before a loop watcher of the pidfd. After a
+ * failure the child is dead or dying: reap the pidfd.
  *
  * The caller must be dumpable and launch from its main thread, with fds 0, 1 and 2 open: parent death is the death of that
  * thread. The jail's umask is 022, its soft RLIMIT_NOFILE 1024 unless the unit has OpenFiles=.

@@ -126,6 +126,8 @@ static bool digest(struct launch *l, const void *data, size_t len, int *fds, siz
 	return true;
 }
 
+/* All messages that are there: when the child is dead already, the owner learns of the launch before it
+ * learns of that. */
 static void on_message(struct loop_io *w, unsigned events)
 {
 	struct launch *l = w->data;
@@ -135,16 +137,17 @@ static void on_message(struct loop_io *w, unsigned events)
 	ssize_t n;
 
 	(void)events;
-	n = fd_recv(l->sock, &m, sizeof m, fds, CHILD_FDS_MAX, &n_fds);
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return;
-	if (n < 0)
-		(void)err_sys(&l->failure, errno, "%s: jail: cannot hear the launching child", l->app);
-	else if (n == 0)
-		(void)err_set(&l->failure, EPIPE, "%s: jail: the launching child was killed%s", l->app,
-			      l->has_jail ? " before the program ran" : "");
-	else if (!digest(l, &m, (size_t)n, fds, n_fds))
-		return;
+	do {
+		n = fd_recv(l->sock, &m, sizeof m, fds, CHILD_FDS_MAX, &n_fds);
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		if (n < 0)
+			(void)err_sys(&l->failure, errno, "%s: jail: cannot hear the launching child",
+				      l->app);
+		else if (n == 0)
+			(void)err_set(&l->failure, EPIPE, "%s: jail: the launching child was killed%s",
+				      l->app, l->has_jail ? " before the program ran" : "");
+	} while (n > 0 && !digest(l, &m, (size_t)n, fds, n_fds));
 	conclude(l);
 }
 
@@ -321,6 +324,7 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 	l->sock = sp[0];
 	(void)fd_set_nonblock(l->sock, true);
 	loop_io_init(loop, &l->watch, l->sock, LOOP_READ, on_message, l);
+	loop_io_first(&l->watch);
 	loop_timer_start(&l->deadline, DEADLINE_MS);
 	if (c.helped)
 		help_child(l, plan);

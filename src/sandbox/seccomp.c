@@ -100,6 +100,9 @@ static const unsigned odd_personality[] = {
 
 #define DENY(nr, error, ...) seccomp_rule_add(s, SCMP_ACT_ERRNO(error), (nr), __VA_ARGS__)
 #define NR(name)             SCMP_SYS(name)
+/* SCMP_A0() and its kin leave a field out, which clang's -Wextra does not like */
+#define ARG(n, compare, ...)  ((struct scmp_arg_cmp){(n), (compare), ARG_VALUES(__VA_ARGS__, 0, 0)})
+#define ARG_VALUES(a, b, ...) (a), (b)
 
 static int deny_names(scmp_filter_ctx s, const char *const *names, size_t n, int error)
 {
@@ -124,13 +127,13 @@ static int deny_namespaces(scmp_filter_ctx s)
 	if (r == 0)
 		r = DENY(NR(clone3), ENOSYS, 0);
 	for (size_t i = 0; r == 0 && i < ELEMENTS(namespaces); i++) {
-		r = DENY(NR(clone), EPERM, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
+		r = DENY(NR(clone), EPERM, 1, ARG(0, SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
 		if (r == 0)
 			r = DENY(NR(unshare), EPERM, 1,
-				 SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
+				 ARG(0, SCMP_CMP_MASKED_EQ, namespaces[i], namespaces[i]));
 	}
 	if (r == 0) /* CLONE_NEWTIME; in clone(2) this bit is part of the exit signal */
-		r = DENY(NR(unshare), EPERM, 1, SCMP_A0(SCMP_CMP_MASKED_EQ, 0x80, 0x80));
+		r = DENY(NR(unshare), EPERM, 1, ARG(0, SCMP_CMP_MASKED_EQ, 0x80, 0x80));
 	return r;
 }
 
@@ -138,35 +141,35 @@ static int deny_namespaces(scmp_filter_ctx s)
  * bits set is above AF_NETLINK, so that "equal" cannot be walked past. */
 static int deny_sockets(scmp_filter_ctx s, bool unix_allowed)
 {
-	int r = DENY(NR(socket), EAFNOSUPPORT, 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+	int r = DENY(NR(socket), EAFNOSUPPORT, 1, ARG(0, SCMP_CMP_GT, AF_NETLINK));
 
 	for (unsigned family = 0; r == 0 && family < AF_NETLINK; family++)
 		if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
-			r = DENY(NR(socket), EAFNOSUPPORT, 1, SCMP_A0(SCMP_CMP_EQ, family));
+			r = DENY(NR(socket), EAFNOSUPPORT, 1, ARG(0, SCMP_CMP_EQ, family));
 	if (r == 0)
-		r = DENY(NR(socket), EPERM, 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_NE, 0));
+		r = DENY(NR(socket), EPERM, 2, ARG(0, SCMP_CMP_EQ, AF_NETLINK), ARG(2, SCMP_CMP_NE, 0));
 	if (r == 0)
-		r = DENY(NR(socketpair), EAFNOSUPPORT, 1, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+		r = DENY(NR(socketpair), EAFNOSUPPORT, 1, ARG(0, SCMP_CMP_NE, AF_UNIX));
 	if (r < 0 || unix_allowed)
 		return r;
-	r = DENY(NR(socket), EPERM, 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+	r = DENY(NR(socket), EPERM, 1, ARG(0, SCMP_CMP_EQ, AF_UNIX));
 	if (r == 0)
-		r = DENY(NR(socketpair), EPERM, 1, SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
+		r = DENY(NR(socketpair), EPERM, 1, ARG(1, SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
 	if (r == 0) /* unix(7) makes a datagram socket of it, net/unix/af_unix.c unix_create() */
-		r = DENY(NR(socketpair), EPERM, 1, SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_RAW));
+		r = DENY(NR(socketpair), EPERM, 1, ARG(1, SCMP_CMP_MASKED_EQ, 0xf, SOCK_RAW));
 	return r;
 }
 
 static int deny_arguments(scmp_filter_ctx s)
 {
-	int r = DENY(NR(ioctl), EPERM, 1, SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
+	int r = DENY(NR(ioctl), EPERM, 1, ARG(1, SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
 
 	if (r == 0)
 		r = DENY(NR(ioctl), EPERM, 1,
-			 SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, 0x541c /* TIOCLINUX */));
+			 ARG(1, SCMP_CMP_MASKED_EQ, 0xffffffffu, 0x541c /* TIOCLINUX */));
 	for (size_t i = 0; r == 0 && i < ELEMENTS(odd_personality); i++)
 		r = DENY(NR(personality), EPERM, 1,
-			 SCMP_A0(SCMP_CMP_MASKED_EQ, 0x80000000u | odd_personality[i], odd_personality[i]));
+			 ARG(0, SCMP_CMP_MASKED_EQ, 0x80000000u | odd_personality[i], odd_personality[i]));
 	return r;
 }
 
