@@ -1,1 +1,14 @@
 # tests/fuzz
+EXTRA_DIST += tests/fuzz/seeds/policy tests/fuzz/seeds/request tests/fuzz/seeds/sni
+if FUZZERS
+check_PROGRAMS += fuzz_policy fuzz_request fuzz_sni
+fuzz_policy_SOURCES = tests/fuzz/fuzz_policy.c
+fuzz_policy_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_policy_LDADD = libpolicy.a $(BASE_LIBS)
+fuzz_request_SOURCES = tests/fuzz/fuzz_request.c
+fuzz_request_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_request_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+fuzz_sni_SOURCES = tests/fuzz/fuzz_sni.c
+fuzz_sni_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_sni_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+endif

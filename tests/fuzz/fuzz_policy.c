@@ -1,0 +1,131 @@
+/* Rule text, host names, addresses and the JSON form of a policy. The first byte picks which. */
+#include "policy/policy.h"
+#include "base/str.h"
+#include <assert.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static bool never_granted(enum addr_class c)
+{
+	return c != ADDR_PUBLIC && c != ADDR_PRIVATE;
+}
+
+static void fuzz_host(const char *text, size_t len)
+{
+	char canon[HOST_MAX], again[HOST_MAX], shown[INET6_ADDRSTRLEN];
+	struct policy *p = policy_create(EGRESS_ALL);
+	struct verdict v;
+	struct addr a, b;
+	bool name = host_canon(text, len, canon, NULL) == 0;
+
+	if (name) {
+		assert(host_canon(canon, strlen(canon), again, NULL) == 0 && strcmp(canon, again) == 0);
+		assert(host_parse_addr(canon, strlen(canon), &a) < 0);
+		policy_decide_host(p, canon, 443, &v);
+	}
+	if (host_parse_addr(text, len, &a) == 0) {
+		assert(!name);
+		addr_format(&a, shown);
+		assert(host_parse_addr(shown, strlen(shown), &b) == 0 && addr_equal(&a, &b));
+		policy_decide_addr(p, &a, 443, &v);
+		assert((v.action == VERDICT_ALLOW) == (addr_classify(&a) == ADDR_PUBLIC));
+	}
+	policy_destroy(p);
+}
+
+static void fuzz_addr(const char *bytes, size_t len)
+{
+	struct addr a = {.family = AF_INET6};
+	struct policy *p = policy_create(EGRESS_ALL);
+	struct verdict v;
+
+	if (len >= 16) {
+		memcpy(&a.v6, bytes, 16);
+		policy_decide_addr(p, &a, 443, &v);
+		assert((v.action == VERDICT_ALLOW) == (addr_classify(&a) == ADDR_PUBLIC));
+	}
+	policy_destroy(p);
+}
+
+static void round_trip(const struct policy *p)
+{
+	struct js *j = policy_to_json(p), *k;
+	struct policy *q = policy_from_json(j, NULL);
+	char *a, *b;
+
+	assert(q);
+	k = policy_to_json(q);
+	a = js_print(j);
+	b = js_print(k);
+	assert(strcmp(a, b) == 0);
+	free(a);
+	free(b);
+	js_free(j);
+	js_free(k);
+	policy_destroy(q);
+}
+
+/* One rule of each kind from the same text; whatever it is, closed places stay closed. */
+static void fuzz_rule(const char *text)
+{
+	static const char *const closed[] = {"127.0.0.1", "::1",     "169.254.169.254",
+					     "0.0.0.0",   "fe80::1", "fd00:ec2::254"};
+	struct policy *p = policy_create(EGRESS_HOSTS);
+	struct verdict v;
+	struct addr a;
+
+	assert((policy_add_allow(p, text, "o:1", NULL) == 0) == (policy_check_host_rule(text, NULL) == 0));
+	assert((policy_add_deny(p, text, "o:2", NULL) == 0) == (policy_check_deny_rule(text, NULL) == 0));
+	assert((policy_add_address(p, text, "o:3", NULL) == 0) ==
+	       (policy_check_address_rule(text, NULL) == 0));
+	assert((policy_add_connect(p, text, "o:4", NULL) == 0) == (policy_check_ports(text, NULL) == 0));
+	round_trip(p);
+	for (size_t i = 0; i < ELEMENTS(closed); i++) {
+		assert(host_parse_addr(closed[i], strlen(closed[i]), &a) == 0 &&
+		       never_granted(addr_classify(&a)));
+		policy_decide_addr(p, &a, 80, &v);
+		assert(v.action == VERDICT_DENY);
+	}
+	policy_decide_host(p, "localhost", 80, &v);
+	assert(v.action == VERDICT_DENY);
+	policy_decide_host(p, "com", 443, &v);
+	assert(v.action == VERDICT_DENY);
+	policy_destroy(p);
+}
+
+static void fuzz_json(const char *text, size_t len)
+{
+	struct js *j = js_parse(text, len, NULL);
+	struct policy *p = j ? policy_from_json(j, NULL) : NULL;
+
+	if (p)
+		round_trip(p);
+	policy_destroy(p);
+	js_free(j);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const char *text = (const char *)data + 1;
+	char *copy;
+
+	if (size < 1 || size > 65536)
+		return 0;
+	switch (data[0] % 4) {
+	case 0:
+		fuzz_host(text, size - 1);
+		break;
+	case 1:
+		copy = xstrndup(text, size - 1);
+		fuzz_rule(copy);
+		free(copy);
+		break;
+	case 2:
+		fuzz_json(text, size - 1);
+		break;
+	default:
+		fuzz_addr(text, size - 1);
+	}
+	return 0;
+}
