@@ -12,4 +12,4 @@ sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 # the parsers of hostile bytes; apart, so that tests and fuzzers link nothing else
 noinst_LIBRARIES += libproxyparse.a
 libproxyparse_a_SOURCES = \
-	proxy/request.h proxy/request.c proxy/chunk.c proxy/sni.h proxy/sni.c
+	proxy/request.h proxy/request.c proxy/request_build.c proxy/chunk.c proxy/sni.h proxy/sni.c

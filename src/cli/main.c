@@ -35,6 +35,7 @@ static int set_dirs(struct cli *c, const struct cli_args *a, struct err **e)
 	if (unit_dirs_init(&c->dirs, c->instance, e))
 		return -1;
 	c->dirs.check_host_rule = policy_check_host_rule;
+	c->dirs.check_deny_rule = policy_check_deny_rule;
 	c->dirs.check_address_rule = policy_check_address_rule;
 	c->dirs.check_ports = policy_check_ports;
 	return 0;

@@ -79,7 +79,7 @@ static int split_port(const char *text, const char **ret_host, size_t *ret_len, 
 		return 0;
 	}
 	close = strchr(text, ']');
-	if (!close || (close[1] && close[1] != ':' && close[1] != '/'))
+	if (!close || (close[1] && close[1] != ':'))
 		return err_set(e, EINVAL, "an IPv6 address in brackets is [ADDRESS] or [ADDRESS]:PORT");
 	*ret_host = text + 1;
 	*ret_len = (size_t)(close - text - 1);

@@ -157,7 +157,8 @@ struct unit_dirs { /* where everything is; all absolute, see dirs.h */
 	char *state_home, *runtime_home; /* what %S and %t mean, as in systemd: $XDG_STATE_HOME or /var/lib, $XDG_RUNTIME_DIR or /run */
 	uint16_t min_port; /* lowest host port this user may bind; 0: not checked */
 	/* Syntax checks of values that other modules own; NULL: not checked. 0, or -1 with the reason. */
-	int (*check_host_rule)(const char *text, struct err **e);
+	int (*check_host_rule)(const char *text, struct err **e); /* Allow= */
+	int (*check_deny_rule)(const char *text, struct err **e); /* Deny=, which may name more than Allow= */
 	int (*check_address_rule)(const char *text, struct err **e);
 	int (*check_ports)(const char *text, struct err **e);
 };

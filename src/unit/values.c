@@ -467,7 +467,7 @@ static int add_word(struct set *s, char *word, struct err **e)
 	case K_SECRET:
 		return add_secret(s, word, e);
 	case K_HOSTS:
-		return add_checked(s, word, d->check_host_rule, e);
+		return add_checked(s, word, strcmp(s->k->name, "Deny") ? d->check_host_rule : d->check_deny_rule, e);
 	case K_ADDRESSES:
 		return add_checked(s, word, d->check_address_rule, e);
 	case K_PORTS:
