@@ -185,7 +185,6 @@ char *
 reclaim_describe(uint16_t port); /* "pid 41 (python3 -m http.server) in /home/ann/notes"; owned by caller */
 
 /* network.c */
-struct policy *network_policy(const struct unit *u, struct err **e);
 int network_apply(struct app *a, struct err **e); /* rules and listeners to the proxy, when they changed */
 void network_gate(struct app *a);                 /* what the state says */
 void network_attach(struct app *a, struct launch_done *done);

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "ports/ports.h"
-#include "sup/identity.h"
+#include "sandbox/identity.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

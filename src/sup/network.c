@@ -6,37 +6,12 @@
  */
 #include "sup/app.h"
 #include "base/clock.h"
+#include "sandbox/rules.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-
-typedef int add_fn(struct policy *p, const char *text, const char *origin, struct err **e);
-
-static int add_rules(struct policy *p, const struct unit_list *l, add_fn *add, struct err **e)
-{
-	for (size_t i = 0; i < l->n; i++)
-		if (add(p, l->v[i].text, l->v[i].origin, e) < 0)
-			return err_wrap(e, "%s", l->v[i].origin);
-	return 0;
-}
-
-struct policy *network_policy(const struct unit *u, struct err **e)
-{
-	struct policy *p = policy_create((enum egress)u->egress);
-
-	if (add_rules(p, &u->allow, policy_add_allow, e) < 0 ||
-	    add_rules(p, &u->deny, policy_add_deny, e) < 0 ||
-	    add_rules(p, &u->allow_address, policy_add_address, e) < 0 ||
-	    add_rules(p, &u->connect, policy_add_connect, e) < 0) {
-		policy_destroy(p);
-		return NULL;
-	}
-	policy_set_sni_match(p, u->sni_match);
-	policy_set_ech_refuse(p, u->ech_refuse);
-	return p;
-}
 
 static int tell_listeners(struct app *a, struct err **e)
 {
@@ -53,7 +28,7 @@ static int tell_listeners(struct app *a, struct err **e)
 
 static int tell_policy(struct app *a, struct err **e)
 {
-	struct policy *p = network_policy(a->unit, e);
+	struct policy *p = rules_of_unit(a->unit, e);
 	int r = p ? proxyctl_set_policy(a->sup->proxy, a->name, p, e) : -1;
 
 	policy_destroy(p);

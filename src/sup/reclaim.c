@@ -7,7 +7,7 @@
 #include "sup/app.h"
 #include "base/log.h"
 #include "ports/ports.h"
-#include "sup/identity.h"
+#include "sandbox/identity.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

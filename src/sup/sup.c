@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "sup/identity.h"
+#include "sandbox/identity.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

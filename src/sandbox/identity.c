@@ -1,4 +1,4 @@
-#include "sup/identity.h"
+#include "sandbox/identity.h"
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
