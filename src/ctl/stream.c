@@ -21,7 +21,7 @@ struct stream {
 	struct strbuf buf;
 	size_t taken;      /* bytes of buf that the client has */
 	size_t behind_max; /* the old lines come on top of CTL_BEHIND_MAX */
-	bool follow, sse, cut;
+	bool follow, counted, sse, cut;
 	struct logs_follow *logs;
 	struct events_sub *events;
 };
@@ -82,7 +82,16 @@ static void push(struct stream *s, const char *line, size_t len)
 
 static void on_log_line(void *data, const char *line, size_t len)
 {
-	push(data, line, len);
+	struct stream *s = data;
+
+	if (line) {
+		push(s, line, len);
+		return;
+	}
+	/* The app was removed: what is in the buffer is still delivered, then the answer ends. */
+	s->logs = NULL;
+	s->follow = false;
+	req_resume(s->r);
 }
 
 static void on_event(void *data, const char *json, size_t len, const char *app)
@@ -122,7 +131,7 @@ static void on_free(void *data)
 	unsubscribe(s);
 	if (s->r)
 		s->r->stream = NULL;
-	s->ctl->streams -= s->follow;
+	s->ctl->streams -= s->counted;
 	strbuf_finish(&s->buf);
 	free(s);
 }
@@ -162,7 +171,8 @@ static struct stream *stream_new(struct request *r, enum MHD_Result *ret)
 	s->r = r;
 	r->stream = s;
 	s->follow = r->call.follow;
-	r->ctl->streams += s->follow;
+	s->counted = s->follow;
+	r->ctl->streams += s->counted;
 	return s;
 }
 

@@ -375,6 +375,8 @@ void logs_destroy(struct logs *l)
 		struct logs_follow *f = l->followers;
 
 		l->followers = f->next;
+		if (f->fn)
+			f->fn(f->data, NULL, 0);
 		free(f);
 	}
 	linefile_destroy(l->file);

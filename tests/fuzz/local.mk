@@ -1,4 +1,11 @@
 # tests/fuzz
+EXTRA_DIST += tests/fuzz/seeds/ctl
+if FUZZERS
+check_PROGRAMS += fuzz_ctl
+fuzz_ctl_SOURCES = tests/fuzz/fuzz_ctl.c
+fuzz_ctl_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_ctl_LDADD = libctl.a $(UNIT_LIBS) $(BASE_LIBS)
+endif
 EXTRA_DIST += tests/fuzz/seeds/policy tests/fuzz/seeds/request tests/fuzz/seeds/sni
 if FUZZERS
 check_PROGRAMS += fuzz_policy fuzz_request fuzz_sni

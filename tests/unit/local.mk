@@ -46,6 +46,17 @@ test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_ctl_route test_ctl_server
+TESTS += test_ctl_route test_ctl_server
+endif
+test_ctl_route_SOURCES = tests/unit/test_ctl_route.c
+test_ctl_route_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_ctl_route_LDADD = libctl.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_ctl_server_SOURCES = tests/unit/test_ctl_server.c tests/unit/fake_sup.c tests/unit/fake_sup.h
+test_ctl_server_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_ctl_server_LDADD = $(CTL_LIBS) $(CTLCLIENT_LIBS) liblogs.a libtrace.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_events
 TESTS += test_events
 endif

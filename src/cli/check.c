@@ -1,0 +1,357 @@
+/*
+ * Is it right, and what would it be allowed? Without a daemon, but with the daemon's own code: the reader of
+ * src/unit, the plan of src/sandbox, the decisions of src/policy.
+ */
+#include "cli/subject.h"
+#include "base/file.h"
+#include "base/parse.h"
+#include "policy/policy.h"
+#include "sandbox/rules.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPT_ALLOW = CLI_LONG, OPT_PATH };
+
+/* --- files --- */
+
+struct report {
+	const struct cli *c;
+	struct js *problems, *notes; /* with --json */
+	size_t n_problems, n_units;
+};
+
+static void problem(struct report *r, const struct unit_problem *p)
+{
+	CLEANUP_FREE char *file = cli_safe(p->file), *text = cli_safe(p->text);
+	struct js *j;
+
+	r->n_problems++;
+	if (!r->c->json) {
+		if (p->line)
+			printf("%s:%u: %s\n", file, p->line, text);
+		else
+			printf("%s: %s\n", file, text);
+		return;
+	}
+	j = js_obj();
+	js_add_str(j, "file", p->file);
+	if (p->line)
+		js_add_int(j, "line", p->line);
+	js_add_str(j, "text", p->text);
+	js_push(r->problems, j);
+}
+
+static void take_problems(struct report *r, struct unit_problems *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		problem(r, &p->v[i]);
+	unit_problems_clear(p);
+}
+
+static void note(struct report *r, const char *text)
+{
+	CLEANUP_FREE char *safe = cli_safe(text);
+
+	if (r->c->json)
+		js_push_str(r->notes, text);
+	else
+		printf("note: %s\n", safe);
+}
+
+/* A unit that reads well: what is not acted on yet, and whether its jail can be planned on this machine. */
+static void unit_is_valid(struct report *r, const struct unit *u)
+{
+	struct unit_problems p = {0};
+	CLEANUP_PLAN struct plan *plan = NULL;
+
+	r->n_units++;
+	for (size_t i = 0; i < u->not_in_force.n; i++)
+		note(r, u->not_in_force.v[i]);
+	plan = subject_plan(r->c, u, &p);
+	take_problems(r, &p);
+}
+
+static void check_one(struct report *r, const char *word)
+{
+	struct unit_problems p = {0};
+	bool is_path = strchr(word, '/') || str_ends(word, ".app");
+	CLEANUP_UNIT struct unit *u = NULL;
+
+	if (is_path)
+		u = unit_load_file(&r->c->dirs, word, &p);
+	else if (unit_name_valid(word))
+		u = unit_load(&r->c->dirs, word, &p);
+	else
+		unit_problem_add(&p, word, 0, "neither a unit file nor a name of an app");
+	take_problems(r, &p);
+	if (u)
+		unit_is_valid(r, u);
+}
+
+static void check_conf(struct report *r)
+{
+	struct unit_problems p = {0};
+	struct conf conf = {0};
+
+	if (conf_load(&r->c->dirs, &conf, &p) == 0)
+		conf_finish(&conf);
+	take_problems(r, &p);
+}
+
+static int check_all(struct report *r)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct unit_scan scan = {0};
+
+	check_conf(r);
+	if (unit_scan_dir(&r->c->dirs, &scan, &e))
+		return cli_fail(CLI_FAILED, "%s", err_msg(e));
+	take_problems(r, &scan.problems);
+	for (size_t i = 0; i < scan.n; i++) {
+		take_problems(r, &scan.v[i].problems);
+		if (scan.v[i].unit)
+			unit_is_valid(r, scan.v[i].unit);
+	}
+	unit_scan_finish(&scan);
+	return CLI_OK;
+}
+
+static void print_report(struct report *r)
+{
+	CLEANUP_JS struct js *j = NULL;
+	CLEANUP_FREE char *text = NULL;
+
+	if (r->c->json) {
+		j = js_obj();
+		js_add_int(j, "units", (int64_t)r->n_units);
+		js_add(j, "problems", TAKE_PTR(r->problems));
+		js_add(j, "notes", TAKE_PTR(r->notes));
+		text = js_print_pretty(j);
+		puts(text);
+	} else if (!r->n_problems) {
+		printf("%zu unit%s, no errors\n", r->n_units, r->n_units == 1 ? "" : "s");
+	}
+}
+
+static int check_files(struct cli *c, const struct cli_args *a)
+{
+	struct report r = {.c = c, .problems = c->json ? js_arr() : NULL, .notes = c->json ? js_arr() : NULL};
+	int code = CLI_OK;
+
+	for (int i = 0; i < a->n_rest; i++)
+		check_one(&r, a->rest[i]);
+	if (!a->n_rest)
+		code = check_all(&r);
+	print_report(&r);
+	return code ? code : r.n_problems ? CLI_FAILED : CLI_OK;
+}
+
+/* --- questions --- */
+
+static int answer(const struct cli *c, bool allowed, const char *what, const char *rule, const char *reason,
+		  const char *hint)
+{
+	CLEANUP_FREE char *s_what = cli_safe(what), *s_rule = cli_safe(rule), *s_reason = cli_safe(reason),
+			  *s_hint = cli_safe(hint);
+
+	if (c->json) {
+		CLEANUP_JS struct js *j = js_obj();
+		CLEANUP_FREE char *text = NULL;
+
+		js_add_bool(j, "allowed", allowed);
+		js_add_str(j, "target", what);
+		js_add_str(j, "rule", rule);
+		js_add_str(j, "reason", reason);
+		js_add_str(j, "hint", hint && *hint ? hint : NULL);
+		text = js_print_pretty(j);
+		puts(text);
+	} else {
+		printf("%s: %s\n  rule: %s\n", allowed ? "allowed" : "refused", s_what, s_rule);
+		if (reason && *reason)
+			printf("  why: %s\n", s_reason);
+		if (hint && *hint)
+			printf("  to allow it: %s\n", s_hint);
+	}
+	return allowed ? CLI_OK : CLI_REFUSED;
+}
+
+/* "host", "host:port", "[v6]", "[v6]:port", a bare v6 address. The port is 443 when none is given. */
+static int split_target(const char *text, char **ret_host, uint16_t *ret_port)
+{
+	const char *colon = strrchr(text, ':'), *end;
+	struct addr a;
+
+	*ret_port = 443;
+	if (text[0] == '[') {
+		end = strchr(text, ']');
+		if (!end || (end[1] && (end[1] != ':' || parse_port(end + 2, ret_port))))
+			return -1;
+		*ret_host = xstrndup(text + 1, (size_t)(end - text) - 1);
+		return 0;
+	}
+	if (!colon || host_parse_addr(text, strlen(text), &a) == 0) {
+		*ret_host = xstrdup(text);
+		return 0;
+	}
+	if (parse_port(colon + 1, ret_port))
+		return -1;
+	*ret_host = xstrndup(text, (size_t)(colon - text));
+	return 0;
+}
+
+/* This machine's own loopback is reached through Loopback= only, never through the rules. */
+static bool is_loopback(const char *host)
+{
+	struct addr a;
+
+	return strcasecmp(host, "localhost") == 0 ||
+	       (host_parse_addr(host, strlen(host), &a) == 0 && addr_classify(&a) == ADDR_LOOPBACK);
+}
+
+static bool loopback_granted(const struct unit *u, const char *host, uint16_t port)
+{
+	for (size_t i = 0; i < u->n_loopback; i++)
+		if (u->loopback[i] == port && is_loopback(host))
+			return true;
+	return false;
+}
+
+static int decide(const struct policy *p, const char *host, uint16_t port, struct verdict *ret,
+		  struct err **e)
+{
+	char canonical[HOST_MAX];
+	struct addr a;
+
+	if (host_parse_addr(host, strlen(host), &a) == 0) {
+		policy_decide_addr(p, &a, port, ret);
+		return 0;
+	}
+	if (host_canon(host, strlen(host), canonical, e))
+		return -1;
+	policy_decide_host(p, canonical, port, ret);
+	return 0;
+}
+
+static int check_allow(struct cli *c, const char *app, const char *target)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	CLEANUP_UNIT struct unit *u = NULL;
+	CLEANUP_FREE char *host = NULL, *shown = NULL, *line = NULL;
+	struct policy *p;
+	struct verdict v;
+	uint16_t port = 443;
+	int code = CLI_FAILED;
+
+	if (split_target(target, &host, &port))
+		return cli_usage(&cmd_check, "check --allow: \"%s\" is not HOST or HOST:PORT", target);
+	u = subject_load(c, app, &code);
+	if (!u)
+		return code;
+	shown = xasprintf(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+	if (u->enforce == UNIT_ENFORCE_OFF)
+		return answer(c, true, shown, "Enforce=off",
+			      "this app runs without a jail and reaches everything", NULL);
+	if (loopback_granted(u, host, port)) {
+		line = xasprintf("Loopback=%u", port);
+		return answer(c, true, shown, line, "this port of this machine is named in the unit", NULL);
+	}
+	p = rules_of_unit(u, &e);
+	if (!p || decide(p, host, port, &v, &e)) {
+		policy_destroy(p);
+		return cli_fail(CLI_FAILED, "%s", err_msg(e));
+	}
+	policy_destroy(p);
+	if (v.action == VERDICT_DENY && is_loopback(host)) {
+		line = xasprintf("Loopback=%u", port);
+		return answer(c, false, shown, v.rule, v.reason, line);
+	}
+	return answer(c, v.action == VERDICT_ALLOW, shown, v.rule,
+		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address
+			      ? "by its name; every address it resolves to must be public too"
+			      : v.reason,
+		      v.hint);
+}
+
+/* Links of the disk are resolved as far as the path exists; below that it is taken as it is. */
+static char *resolve(const char *path)
+{
+	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
+			  *full = path_join(cwd ? cwd : "/", path);
+	CLEANUP_FREE char *head = xstrdup(full);
+
+	for (;;) {
+		CLEANUP_FREE char *real = realpath(head, NULL), *up = NULL;
+		size_t len = strlen(head);
+
+		if (real)
+			return path_join(real, full[len] ? full + len + (full[len] == '/') : ".");
+		if (str_eq(head, "/"))
+			return xstrdup(full);
+		up = path_dirname(head);
+		free(head);
+		head = TAKE_PTR(up);
+	}
+}
+
+static int check_path(struct cli *c, const char *app, const char *path)
+{
+	struct unit_problems problems = {0};
+	CLEANUP_UNIT struct unit *u = NULL;
+	CLEANUP_PLAN struct plan *plan = NULL;
+	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL;
+	const struct plan_path *by = NULL;
+	enum plan_access access;
+	int code = CLI_FAILED;
+
+	u = subject_load(c, app, &code);
+	if (!u)
+		return code;
+	plan = subject_plan(c, u, &problems);
+	wrong = unit_problems_text(&problems);
+	unit_problems_clear(&problems);
+	if (!plan)
+		return cli_fail(CLI_FAILED, "%s", wrong);
+	if (u->enforce == UNIT_ENFORCE_OFF)
+		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL);
+	access = plan_decide(plan, real, &by);
+	shown = xasprintf("%s (%s)", real,
+			  access == PLAN_WRITE  ? "read and write"
+			  : access == PLAN_READ ? "read only"
+						: "not there for the app");
+	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, NULL);
+}
+
+static int run(struct cli *c, const struct cli_args *a)
+{
+	bool allow = cli_has(a, OPT_ALLOW), path = cli_has(a, OPT_PATH);
+
+	if (allow && path)
+		return cli_usage(&cmd_check, "check: one question at a time, --allow or --path");
+	if ((allow || path) && a->n_rest != 2)
+		return cli_usage(&cmd_check, "check %s: name an app and a %s", allow ? "--allow" : "--path",
+				 allow ? "host" : "path");
+	if (allow)
+		return check_allow(c, a->rest[0], a->rest[1]);
+	if (path)
+		return check_path(c, a->rest[0], a->rest[1]);
+	return check_files(c, a);
+}
+
+static const struct cli_option options[] = {
+	{OPT_ALLOW, "allow", NULL,
+	 "APP HOST[:PORT]: may the app reach it, and by which rule? Exit code 0 or 6"},
+	{OPT_PATH, "path", NULL,
+	 "APP PATH: may the app read or write it, and by which rule? Exit code 0 or 6"},
+	{0, NULL, NULL, NULL},
+};
+
+const struct command cmd_check = {
+	.name = "check",
+	.usage = "check [FILE|NAME]... [--json] | check --allow APP HOST[:PORT] | check --path APP PATH",
+	.help = "find every error of units, or ask what an app may do; needs no supervisor",
+	.flags = CLI_JSON,
+	.options = options,
+	.fn = run,
+};

@@ -1,0 +1,98 @@
+/* start, stop, restart, kill, reload: one request for each app, the worst exit code wins. */
+#include "cli/remote.h"
+#include <stdio.h>
+
+enum { OPT_ALL = CLI_LONG, OPT_NO_WAIT };
+
+static int one(struct ctl_client *cl, const char *verb, const char *app, bool wait)
+{
+	CLEANUP_FREE char *path = str_eq(app, "*") ? xasprintf("/v1/apps/*/%s", verb) : NULL,
+			  *suffix = xasprintf("/%s", verb);
+	CLEANUP_JS struct js *body = js_obj(), *reply = NULL;
+	const char *text;
+	int64_t result;
+	int code;
+
+	if (!path)
+		path = remote_app_path(app, suffix);
+	if (!path)
+		return CLI_NO_APP;
+	js_add_bool(body, "wait", wait);
+	code = remote_call(cl, "POST", path, body, &reply);
+	if (code)
+		return code;
+	text = js_str(reply, "message");
+	result = js_int_or(reply, "code", CLI_FAILED);
+	if (result)
+		return cli_fail(result > 0 && result <= CLI_REFUSED ? (int)result : CLI_FAILED, "%s",
+				text && *text ? text : "failed");
+	if (text && *text)
+		remote_print_lines("", text);
+	return CLI_OK;
+}
+
+static int for_apps(struct cli *c, const struct command *cmd, const char *verb, const struct cli_args *a)
+{
+	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
+	bool all = cli_has(a, OPT_ALL), wait = !cli_has(a, OPT_NO_WAIT);
+	int code, worst = CLI_OK;
+
+	if (all == (a->n_rest > 0))
+		return cli_usage(cmd, "%s: name the apps, or give --all", verb);
+	code = remote_open(c, &cl);
+	if (code)
+		return code;
+	if (all)
+		return one(cl, verb, "*", wait);
+	for (int i = 0; i < a->n_rest; i++) {
+		/* "*" typed by a person is no name: --all is said in words */
+		code = str_eq(a->rest[i], "*") ? cli_usage(cmd, "%s: for all apps, give --all", verb)
+					       : one(cl, verb, a->rest[i], wait);
+		if (code > worst)
+			worst = code;
+	}
+	return worst;
+}
+
+static int start(struct cli *c, const struct cli_args *a)
+{
+	return for_apps(c, &cmd_start, "start", a);
+}
+
+static int stop(struct cli *c, const struct cli_args *a)
+{
+	return for_apps(c, &cmd_stop, "stop", a);
+}
+
+static int restart(struct cli *c, const struct cli_args *a)
+{
+	return for_apps(c, &cmd_restart, "restart", a);
+}
+
+static const struct cli_option options[] = {
+	{OPT_ALL, "all", NULL, "all apps"},
+	{OPT_NO_WAIT, "no-wait", NULL, "do not wait for the result"},
+	{0, NULL, NULL, NULL},
+};
+
+const struct command cmd_start = {
+	.name = "start",
+	.usage = "start APP...|--all [--no-wait]",
+	.help = "start apps and wait until they are ready; resets a start limit",
+	.options = options,
+	.fn = start,
+};
+const struct command cmd_stop = {
+	.name = "stop",
+	.usage = "stop APP...|--all [--no-wait]",
+	.help = "stop apps and wait until all of their processes are gone",
+	.options = options,
+	.fn = stop,
+};
+const struct command cmd_restart = {
+	.name = "restart",
+	.usage = "restart APP...|--all [--no-wait]",
+	.help = "stop and start; connections to the app's ports wait meanwhile",
+	.options = options,
+	.fn = restart,
+};

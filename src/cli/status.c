@@ -1,0 +1,356 @@
+#include "cli/remote.h"
+#include "cli/table.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- all apps --- */
+
+static char *duration_of(const struct js *app, const char *key)
+{
+	int64_t ms;
+
+	return js_int(app, key, &ms) ? NULL : format_duration(ms);
+}
+
+static char *ports_of(const struct js *app)
+{
+	struct strbuf b = STRBUF_INIT;
+
+	for (const struct js *p = js_first(js_get(app, "ports")); p; p = js_next(p)) {
+		int64_t host = js_int_or(p, "host", 0), inside = js_int_or(p, "app", host);
+
+		strbuf_addf(&b, "%s%" PRId64, b.len ? "," : "", host);
+		if (inside != host)
+			strbuf_addf(&b, ":%" PRId64, inside);
+	}
+	return strbuf_take(&b);
+}
+
+/* One word for what the running process got; never better than the whole truth below it. */
+static char *isolation_word(const struct js *app)
+{
+	static const char *const parts[] = {"mount_ns", "pid_ns", "net_ns", "seccomp", "no_new_privs", NULL};
+	const struct js *i = js_get(app, "isolation");
+	const char *backend = js_str(i, "backend");
+	bool whole = true;
+
+	if (!i)
+		return NULL;
+	for (const char *const *p = parts; *p; p++)
+		whole = whole && js_bool_or(i, *p, false);
+	if (!backend || str_eq(backend, "none"))
+		return xstrdup("NONE");
+	if (!whole || js_len(js_get(i, "missing")) || js_bool_or(i, "survivors_possible", false))
+		return xasprintf("%s (partial)", backend);
+	return xstrdup(backend);
+}
+
+static char *note_of(const struct js *app)
+{
+	const char *reason = js_str(app, "reason");
+	const struct js *problem = js_first(js_get(app, "problems"));
+	CLEANUP_FREE char *next = duration_of(app, "next_start_ms");
+	struct strbuf b = STRBUF_INIT;
+
+	if (js_bool_or(app, "restart_needed", false))
+		strbuf_adds(&b, "restart needed");
+	if (problem && js_value_str(problem))
+		strbuf_addf(&b, "%sunit has errors: %s", b.len ? "; " : "", js_value_str(problem));
+	if (reason)
+		strbuf_addf(&b, "%s%.*s", b.len ? "; " : "", (int)strcspn(reason, "\n"), reason);
+	if (next)
+		strbuf_addf(&b, "%snext start in %s", b.len ? "; " : "", next);
+	if (!js_bool_or(app, "enabled", true))
+		strbuf_addf(&b, "%snot enabled", b.len ? "; " : "");
+	return strbuf_take(&b);
+}
+
+static void add_row(struct table *t, const struct js *app)
+{
+	CLEANUP_FREE char *uptime = duration_of(app, "uptime_ms"), *ports = ports_of(app),
+			  *isolation = isolation_word(app);
+	CLEANUP_FREE char *note = note_of(app);
+	int64_t pid;
+
+	table_add(t, js_str(app, "name"));
+	table_add(t, js_str(app, "state"));
+	if (js_int(app, "pid", &pid))
+		table_add(t, NULL);
+	else
+		table_addf(t, "%" PRId64, pid);
+	table_add(t, uptime);
+	table_addf(t, "%" PRId64, js_int_or(app, "launches", 0));
+	table_add(t, ports);
+	table_add(t, isolation);
+	table_add(t, note);
+}
+
+static void print_all(const struct js *status)
+{
+	static const char *const header[] = {"NAME",     "STATE", "PID",       "UPTIME",
+					     "LAUNCHES", "PORTS", "ISOLATION", "NOTE"};
+	const struct js *sup = js_get(status, "supervisor");
+	struct table t = {.columns = ELEMENTS(header)};
+
+	for (size_t i = 0; i < ELEMENTS(header); i++)
+		table_add(&t, header[i]);
+	for (const struct js *a = js_first(js_get(status, "apps")); a; a = js_next(a))
+		add_row(&t, a);
+	if (js_len(js_get(status, "apps")))
+		table_print(&t);
+	else {
+		const char *apps = js_str(js_get(sup, "instance_dirs"), "apps");
+		CLEANUP_FREE char *dir = cli_safe(apps ? apps : "apps.d");
+
+		strv_clear(&t.cells);
+		printf("no apps; write a unit file in %s, or: sbxsv new NAME -- COMMAND\n", dir);
+	}
+	for (const struct js *p = js_first(js_get(sup, "problems")); p; p = js_next(p)) {
+		const char *text = js_value_str(p);
+
+		if (text)
+			(void)cli_fail(CLI_FAILED, "%s", text);
+	}
+	if (js_bool_or(sup, "shutting_down", false))
+		puts("the supervisor is shutting down");
+}
+
+/* --- one app --- */
+
+static void field(const char *label, const char *text)
+{
+	CLEANUP_FREE char *safe = NULL;
+
+	if (!text || !*text)
+		return;
+	safe = cli_safe(text);
+	printf("%14s: %s\n", label, safe);
+}
+
+static void field_list(const char *label, const struct js *list)
+{
+	for (const struct js *v = js_first(list); v; v = js_next(v)) {
+		CLEANUP_FREE char *number = js_value_str(v) ? NULL : js_print(v);
+
+		field(label, js_value_str(v) ? js_value_str(v) : number);
+		label = "";
+	}
+}
+
+static void field_number(const char *label, const struct js *obj, const char *key)
+{
+	CLEANUP_FREE char *text = NULL;
+	int64_t n;
+
+	if (js_int(obj, key, &n) == 0) {
+		text = xasprintf("%" PRId64, n);
+		field(label, text);
+	}
+}
+
+/* Texts of several lines keep their lines, indented under the label. */
+static void paragraph(const char *label, const char *text)
+{
+	CLEANUP_FREE char *first = NULL;
+	size_t len;
+
+	if (!text || !*text)
+		return;
+	len = strcspn(text, "\n");
+	first = xstrndup(text, len);
+	field(label, first);
+	if (text[len])
+		remote_print_lines("                ", text + len + 1);
+}
+
+static void print_isolation(const struct js *app)
+{
+	static const char *const parts[] = {"user_ns", "mount_ns",     "pid_ns",        "net_ns",
+					    "seccomp", "no_new_privs", "nested_ns_off", NULL};
+	const struct js *i = js_get(app, "isolation");
+	CLEANUP_FREE char *word = isolation_word(app);
+	CLEANUP_STRBUF struct strbuf have = STRBUF_INIT, lack = STRBUF_INIT;
+
+	if (!i)
+		return;
+	for (const char *const *p = parts; *p; p++) {
+		struct strbuf *b = js_bool_or(i, *p, false) ? &have : &lack;
+
+		strbuf_addf(b, "%s%s", b->len ? " " : "", *p);
+	}
+	if (js_int_or(i, "landlock", 0) > 0)
+		strbuf_addf(&have, " landlock=%" PRId64, js_int_or(i, "landlock", 0));
+	else
+		strbuf_adds(&lack, lack.len ? " landlock" : "landlock");
+	field("isolation", word);
+	field("in force", have.p);
+	field("not there", lack.p);
+	field_list("not in force", js_get(i, "missing"));
+	if (js_bool_or(i, "survivors_possible", false))
+		field("warning",
+		      "survivors possible: without a pid namespace a process can outlive the app's stop");
+	if (js_bool_or(i, "groups_kept", false))
+		field("groups", "supplementary groups of this user could not be dropped");
+}
+
+static void print_ports(const struct js *app)
+{
+	const char *label = "ports";
+
+	for (const struct js *p = js_first(js_get(app, "ports")); p; p = js_next(p)) {
+		const char *address = js_str(p, "address"), *state = js_str(p, "state"),
+			   *holder = js_str(p, "holder");
+		CLEANUP_FREE char *text =
+			xasprintf("%s:%" PRId64 " -> %" PRId64 " (%s%s%s)", address ? address : "",
+				  js_int_or(p, "host", 0), js_int_or(p, "app", 0), state ? state : "?",
+				  holder ? ": " : "", holder ? holder : "");
+
+		field(label, text);
+		label = "";
+	}
+}
+
+static void print_network(const struct js *app)
+{
+	const struct js *n = js_get(app, "counters");
+	const char *label = "denied hosts";
+
+	field("egress", js_str(app, "egress"));
+	field_list("allow", js_get(app, "allow"));
+	field_list("deny", js_get(app, "deny"));
+	field_list("addresses", js_get(app, "allow_address"));
+	field_list("loopback", js_get(app, "loopback"));
+	print_ports(app);
+	field("new conns", js_str(app, "gate"));
+	if (n) {
+		CLEANUP_FREE char *in = format_bytes((uint64_t)js_int_or(n, "bytes_in", 0));
+		CLEANUP_FREE char *out = format_bytes((uint64_t)js_int_or(n, "bytes_out", 0));
+
+		printf("%14s: in %" PRId64 " (%" PRId64 " open), out %" PRId64 " allowed (%" PRId64
+		       " open), %" PRId64 " denied; bytes %s in, %s out\n",
+		       "connections", js_int_or(n, "in_total", 0), js_int_or(n, "in_open", 0),
+		       js_int_or(n, "out_allowed", 0), js_int_or(n, "out_open", 0),
+		       js_int_or(n, "out_denied", 0), in, out);
+	}
+	for (const struct js *d = js_first(js_get(app, "denied")); d; d = js_next(d)) {
+		const char *hint = js_str(d, "hint"), *host = js_str(d, "host"), *rule = js_str(d, "rule");
+		CLEANUP_FREE char *text =
+			xasprintf("%s:%" PRId64 " %" PRId64 "x, %s%s%s", host ? host : "?",
+				  js_int_or(d, "port", 0), js_int_or(d, "count", 1), rule ? rule : "?",
+				  hint && *hint ? "; to allow it: " : "", hint ? hint : "");
+
+		field(label, text);
+		label = "";
+	}
+}
+
+static void print_resources(const struct js *app)
+{
+	const struct js *log = js_get(app, "log");
+	CLEANUP_FREE char *cpu = duration_of(app, "cpu_ms"), *memory = NULL;
+	int64_t bytes, dropped = js_int_or(log, "dropped_lines", 0);
+
+	if (js_int(app, "memory_bytes", &bytes) == 0 && bytes >= 0)
+		memory = format_bytes((uint64_t)bytes);
+	field_number("processes", app, "processes");
+	field("memory", memory);
+	field("processor", cpu);
+	field("log", js_str(log, "path"));
+	if (dropped)
+		printf("%14s: %" PRId64 " lines could not be written\n", "log lost", dropped);
+	field("log trouble", js_str(log, "error"));
+}
+
+static void print_life(const struct js *app)
+{
+	CLEANUP_FREE char *since = duration_of(app, "since_ms"), *uptime = duration_of(app, "uptime_ms");
+	CLEANUP_FREE char *next = duration_of(app, "next_start_ms"), *state = cli_safe(js_str(app, "state"));
+	const struct js *last = js_get(app, "last_exit");
+	const char *at = js_str(last, "at"), *text = js_str(last, "text");
+
+	printf("%14s: %s%s%s%s\n", "state", state, since ? " (for " : "", since ? since : "",
+	       since ? ")" : "");
+	paragraph("why", js_str(app, "reason"));
+	paragraph("what to do", js_str(app, "hint"));
+	field("next start in", next);
+	field_number("pid", app, "pid");
+	field("uptime", uptime);
+	field_number("launches", app, "launches");
+	if (text) {
+		CLEANUP_FREE char *exit_text = xasprintf("%s%s%s", text, at ? ", at " : "", at ? at : "");
+
+		field("last exit", exit_text);
+	}
+	if (js_bool_or(app, "restart_needed", false))
+		field("restart needed", "a newer definition waits for the next start: sbxsv restart NAME");
+}
+
+static void print_app(const struct js *app)
+{
+	field("name", js_str(app, "name"));
+	field("description", js_str(app, "description"));
+	print_life(app);
+	if (!js_bool_or(app, "enabled", true))
+		field("enabled", "no");
+	field("mode", js_str(app, "mode"));
+	field("user", js_str(app, "user"));
+	field("unit", js_str(app, "file"));
+	field_list("errors", js_get(app, "problems"));
+	field_list("not in force", js_get(app, "not_in_force"));
+	field("enforce", js_str(app, "enforce"));
+	field("read mode", js_str(app, "read_mode"));
+	print_isolation(app);
+	field_list("secrets", js_get(app, "secrets"));
+	print_network(app);
+	print_resources(app);
+}
+
+/* --- */
+
+/* status APP answers "does it run?" with its exit code. */
+static int code_of(const struct js *app)
+{
+	static const char *const up[] = {"running", "unhealthy", "starting", "idle", "waiting", NULL};
+	const char *state = js_str(app, "state");
+
+	for (const char *const *s = up; *s; s++)
+		if (str_eq(*s, state))
+			return CLI_OK;
+	return CLI_NOT_RUNNING;
+}
+
+static int run(struct cli *c, const struct cli_args *a)
+{
+	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
+	CLEANUP_FREE char *path = NULL;
+	CLEANUP_JS struct js *reply = NULL;
+	const char *app = a->n_rest ? a->rest[0] : NULL;
+	int code;
+
+	if (a->n_rest > 1)
+		return cli_usage(&cmd_status, "status: name one app, or none for all");
+	path = app ? remote_app_path(app, "") : xstrdup("/v1/status");
+	if (!path)
+		return CLI_NO_APP;
+	code = remote_open(c, &cl);
+	if (!code)
+		code = remote_call(cl, "GET", path, NULL, &reply);
+	if (code)
+		return code;
+	if (c->json)
+		remote_print_json(reply);
+	else if (app)
+		print_app(reply);
+	else
+		print_all(reply);
+	return app ? code_of(reply) : CLI_OK;
+}
+
+const struct command cmd_status = {
+	.name = "status",
+	.usage = "status [APP] [--json]",
+	.help = "all apps in a table, or one in full: what it got, what it was refused, why it does not run",
+	.flags = CLI_JSON,
+	.fn = run,
+};

@@ -1,0 +1,63 @@
+#include "cli/subject.h"
+#include "sandbox/identity.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+extern char **environ;
+
+struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
+{
+	struct unit_problems problems = {0};
+	CLEANUP_FREE char *file = xasprintf("%s/%s.app", c->dirs.apps, app), *text = NULL;
+	struct unit *u = unit_name_valid(app) ? unit_load(&c->dirs, app, &problems) : NULL;
+	struct stat st;
+
+	if (u)
+		return u;
+	text = unit_problems_text(&problems);
+	unit_problems_clear(&problems);
+	if (!unit_name_valid(app) || (!strchr(app, '@') && lstat(file, &st) && errno == ENOENT))
+		*ret_code = cli_fail(CLI_NO_APP, "there is no app \"%s\" in %s", app, c->dirs.apps);
+	else
+		*ret_code = cli_fail(CLI_FAILED, "%s", text);
+	return NULL;
+}
+
+/* Other apps' places are hidden from this one. Units with errors have none that are known. */
+static void others_of(const struct cli *c, const struct unit *u, struct strv *ret)
+{
+	struct unit_scan scan = {0};
+
+	if (unit_scan_dir(&c->dirs, &scan, NULL))
+		return;
+	for (size_t i = 0; i < scan.n; i++)
+		if (scan.v[i].unit && !str_eq(scan.v[i].name, u->name))
+			plan_unit_places(scan.v[i].unit, ret);
+	unit_scan_finish(&scan);
+}
+
+struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit_problems *p)
+{
+	CLEANUP(conf_finish) struct conf conf = {0};
+	CLEANUP_STRV struct strv others = {0};
+	CLEANUP_ERR struct err *e = NULL;
+	struct plan_world w = {.dirs = &c->dirs,
+			       .conf = &conf,
+			       .others = &others,
+			       .environ = environ,
+			       .fs = plan_fs_real(),
+			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+	struct plan *plan;
+
+	if (conf_load(&c->dirs, &conf, p))
+		return NULL;
+	if (identity_find(u, &c->dirs, &conf, &w.user, &e)) {
+		unit_problem_add(p, u->file, 0, "%s", err_msg(e));
+		return NULL;
+	}
+	others_of(c, u, &others);
+	plan = plan_make(u, &w, p);
+	identity_finish(&w.user);
+	return plan;
+}

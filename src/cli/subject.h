@@ -1,0 +1,9 @@
+/* One unit as the supervisor would see it: its plan and its rules, without a supervisor. */
+#pragma once
+#include "cli/cli.h"
+#include "sandbox/plan.h"
+
+/* Loads the app, or complains and returns NULL with *ret_code. */
+struct unit *subject_load(const struct cli *c, const char *app, int *ret_code);
+/* The plan of its jail. NULL with the problems added. */
+struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit_problems *p);
