@@ -1,11 +1,12 @@
 /*
- * A plan says everything about one jail before anything is done: which paths, which environment, which program,
- * which identity, which kernel layers. It is made by pure code from a unit and a view of the file system, so it
- * can be golden-tested, shown (`sbxsv check --path`), and compared with what a backend then really did.
+ * A plan says everything about one jail before anything is done: which paths, which environment, which
+ * program, which identity, which kernel layers. It is made by pure code from a unit and a view of the file
+ * system, so it can be golden-tested, shown (`sbxsv check --path`), and compared with what a backend then
+ * really did.
  *
- * Order of rules: grants first (system roots, toolchain, app and data directories, Read=, Write=), the most specific
- * path wins; hidden places come after all grants and win over them; a grant below a hidden place leaves the
- * ancestors traversable but empty. Every entry carries its reason and origin.
+ * Order of rules: grants first (system roots, toolchain, app and data directories, Read=, Write=), the most
+ * specific path wins; hidden places come after all grants and win over them; a grant below a hidden place
+ * leaves the ancestors traversable but empty. Every entry carries its reason and origin.
  */
 #pragma once
 #include "base/err.h"
@@ -24,9 +25,11 @@ struct plan_fs {
 	char *(*head)(void *data, const char *path, size_t max);
 	/* names in a directory (without . and ..); 0 or -1 with errno */
 	int (*list)(void *data, const char *path, struct strv *ret);
-	/* names in a directory that are directories, and those that are sockets or FIFOs; 0 or -1 with errno */
+	/* names in a directory that are directories, and those that are sockets or FIFOs; 0 or -1 with errno
+	 */
 	int (*scan)(void *data, const char *path, struct strv *ret_dirs, struct strv *ret_specials);
-	/* some process has this socket file bound now, in whichever namespace; what cannot be told counts as true */
+	/* some process has this socket file bound now, in whichever namespace; what cannot be told counts as
+	 * true */
 	bool (*socket_live)(void *data, const char *path);
 	void *data;
 };
@@ -34,21 +37,24 @@ struct plan_fs plan_fs_real(void);
 
 enum plan_access { PLAN_HIDE, PLAN_READ, PLAN_WRITE };
 struct plan_path {
-	/* Absolute, no symlink in it when it was looked at. A backend opens it with RESOLVE_NO_SYMLINKS, so that a
-	 * link put there since then fails the launch. */
+	/* Absolute, no symlink in it when it was looked at. A backend opens it with RESOLVE_NO_SYMLINKS, so
+	 * that a link put there since then fails the launch. */
 	char *path;
 	enum plan_access access;
-	bool dir;     /* else a single file, socket or device */
-	/* A directory that must exist only so that something below it can be reached: access is PLAN_HIDE, and the
-	 * backend makes it traversable (0755, read-only) and empty but for the way to the grants below. */
+	bool dir; /* else a single file, socket or device */
+	/* A directory that must exist only so that something below it can be reached; it is traversable
+	 * (0755, read-only) and holds nothing but the way to the grants below. With PLAN_READ it is made
+	 * where nothing is shown; with PLAN_HIDE it covers a hidden place in a tree that is shown. */
 	bool empty;
-	bool create;  /* a DataDirectory: made 0700 as the app's user before the mounts */
-	bool socket;  /* a UnixSocket= grant */
+	bool create; /* a DataDirectory: made 0700 as the app's user before the mounts */
+	bool socket; /* a UnixSocket= grant */
 	bool noexec;
-	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9 Read=" */
+	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9
+			 Read=" */
 };
-/* A symlink of the host that the jail needs to have too, e.g. /bin -> usr/bin. Only those that do not come with a
- * granted directory; in `open` only below hidden places. Its parent directories are `empty` entries. */
+/* A symlink of the host that the jail needs to have too, e.g. /bin -> usr/bin. Only those that do not come
+ * with a granted directory; in `open` only below hidden places. Its parent directories are `empty` entries.
+ */
 struct plan_link {
 	char *path, *target;
 };
@@ -65,7 +71,8 @@ struct plan_world {
 	const struct unit_dirs *dirs;
 	const struct conf *conf;
 	struct plan_user user;
-	/* what plan_unit_places() gives for the other units: hidden from this one unless they are its own too */
+	/* what plan_unit_places() gives for the other units: hidden from this one unless they are its own too
+	 */
 	const struct strv *others;
 	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
 	struct plan_fs fs;
@@ -74,16 +81,16 @@ struct plan_world {
 
 enum { PLAN_RLIMITS_MAX = 8 };
 struct plan {
-	char *app;             /* name */
-	struct strv argv;      /* what sbxsv-init executes; argv[0] as given */
-	char *program;         /* resolved path as the jail sees it */
-	struct strv env;       /* complete, K=V */
+	char *app;        /* name */
+	struct strv argv; /* what sbxsv-init executes; argv[0] as given */
+	char *program;    /* resolved path as the jail sees it */
+	struct strv env;  /* complete, K=V */
 	char *workdir, *app_directory;
 	struct plan_user user;
 	enum unit_read_mode read_mode;
 	enum unit_enforce enforce;
 	bool nested_sandbox;
-	struct plan_path *paths; /* sorted: parents before children */
+	struct plan_path *paths; /* sorted: a directory, then everything below it */
 	size_t n_paths, cap_paths;
 	struct plan_link *links; /* strict and allowlist only */
 	size_t n_links, cap_links;
@@ -91,23 +98,27 @@ struct plan {
 	struct plan_path *unseen;
 	size_t n_unseen, cap_unseen;
 	/*
-	 * AF_UNIX sockets. A read-only mount stops neither connect() to a socket file nor a write to a FIFO, so:
-	 * - unix_sockets false: the backend refuses socket(AF_UNIX, any type) and socketpair(AF_UNIX, SOCK_DGRAM or
-	 *   SOCK_RAW, which is the same; such a socket may be sent anywhere). Stream and seqpacket pairs stay.
-	 * - fifos_visible: FIFOs of others may be in read-only trees; only a Landlock file layer without WRITE_FILE
-	 *   there holds them. A backend without that layer does not give what the unit asked for.
+	 * AF_UNIX sockets. A read-only mount stops neither connect() to a socket file nor a write to a FIFO,
+	 * so:
+	 * - unix_sockets false: the backend refuses socket(AF_UNIX, any type) and socketpair(AF_UNIX,
+	 * SOCK_DGRAM or SOCK_RAW, which is the same; such a socket may be sent anywhere). Stream and
+	 * seqpacket pairs stay.
+	 * - fifos_visible: FIFOs of others may be in read-only trees; only a Landlock file layer without
+	 * WRITE_FILE there holds them. A backend without that layer does not give what the unit asked for.
 	 * unix_why says why, for status; see plan_sockets.c for the rule.
 	 */
 	bool unix_sockets, fifos_visible;
 	char *unix_why;
-	struct strv missing; /* Enforce=best-effort: what the unit asked for and no plan can give; for isolation.missing */
+	struct strv missing; /* Enforce=best-effort: what the unit asked for and no plan can give; for
+				isolation.missing */
 	struct strv devices; /* Device= grants, absolute, character devices */
 	char *tmpdir;        /* TMPDIR inside: /tmp, private; grants below it are mounted into it */
 	uint64_t tmp_size;   /* bytes, 0 = kernel default */
 	bool netns;          /* false only for Enforce=off */
 	struct {
 		int resource;
-		struct rlimit limit; /* rlim_max RLIM_INFINITY: the inherited hard limit stays, rlim_cur is capped to it */
+		struct rlimit limit; /* rlim_max RLIM_INFINITY: the inherited hard limit stays, rlim_cur is
+					capped to it */
 	} rlimits[PLAN_RLIMITS_MAX];
 	size_t n_rlimits;
 	int nice;
@@ -121,14 +132,14 @@ static inline void cleanup_plan_(struct plan **p)
 }
 #define CLEANUP_PLAN CLEANUP(cleanup_plan_)
 char *plan_print(const struct plan *p); /* stable text, for golden tests and --debug; owned by caller */
-/* What the jail allows on a path, and by which entry (owned by the plan; NULL: nothing grants it). Follows the
- * links of the plan, not those of the disk: the caller resolves first what it means the target of. */
+/* What the jail allows on a path, and by which entry (owned by the plan; NULL: nothing grants it). Follows
+ * the links of the plan, not those of the disk: the caller resolves first what it means the target of. */
 enum plan_access plan_decide(const struct plan *p, const char *path, const struct plan_path **ret_by);
 
 /* The names Secret= takes, NULL-terminated. */
 const char *const *plan_secret_names(void);
-/* Appends the places of this unit that no other app may see (app and data directories, EnvironmentFile=, log file):
- * what plan_world.others of every other unit is made of. */
+/* Appends the places of this unit that no other app may see (app and data directories, EnvironmentFile=, log
+ * file): what plan_world.others of every other unit is made of. */
 void plan_unit_places(const struct unit *u, struct strv *ret);
 
 /* Why PATH, HOME and so on are what they are: see environment.c. Same address as NET_PROXY_* of net/net.h. */

@@ -1,0 +1,163 @@
+/*
+ * The real file system behind struct plan_fs. Reading is bounded, never blocks on a FIFO or a device, and
+ * follows no symlink: plan code has resolved the path, so one that is there now was put there in between.
+ */
+#include "sandbox/plan.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static int real_lstat(void *data, const char *path, struct stat *st)
+{
+	(void)data;
+	return lstat(path, st);
+}
+
+static char *real_readlink(void *data, const char *path)
+{
+	char buf[PATH_MAX + 1];
+	ssize_t n = readlink(path, buf, sizeof buf);
+
+	(void)data;
+	if (n < 0)
+		return NULL;
+	if ((size_t)n == sizeof buf) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	return xstrndup(buf, (size_t)n);
+}
+
+static char *real_head(void *data, const char *path, size_t max)
+{
+	CLEANUP_FD int fd = file_open_nofollow(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+	CLEANUP_FREE char *buf = NULL;
+	struct stat st;
+	size_t len = 0;
+
+	(void)data;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return NULL;
+	if (!S_ISREG(st.st_mode)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	buf = xmalloc(max + 1);
+	while (len < max) {
+		ssize_t n = read(fd, buf + len, max - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return NULL;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	buf[len] = 0;
+	return TAKE_PTR(buf);
+}
+
+/* A directory as a DIR, no symlink followed. NULL with errno. */
+static DIR *open_dir(const char *path)
+{
+	int fd = file_open_nofollow(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (fd >= 0 && !d)
+		(void)close(fd);
+	return d;
+}
+
+static bool is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static int real_list(void *data, const char *path, struct strv *ret)
+{
+	CLEANUP_FREE char *plain = path_join("/", path);
+	CLEANUP_DIR DIR *d = open_dir(plain);
+
+	(void)data;
+	if (!d)
+		return -1;
+	errno = 0;
+	for (struct dirent *e = readdir(d); e; e = readdir(d))
+		if (!is_dots(e->d_name))
+			strv_add(ret, e->d_name);
+	return errno ? -1 : 0;
+}
+
+static unsigned char type_of(int dirfd, const struct dirent *e)
+{
+	struct stat st;
+
+	if (e->d_type != DT_UNKNOWN)
+		return e->d_type;
+	if (fstatat(dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return DT_UNKNOWN;
+	return (unsigned char)IFTODT(st.st_mode);
+}
+
+static int real_scan(void *data, const char *path, struct strv *ret_dirs, struct strv *ret_specials)
+{
+	CLEANUP_DIR DIR *d = open_dir(path);
+
+	(void)data;
+	if (!d)
+		return -1;
+	for (;;) {
+		struct dirent *e;
+		unsigned char type;
+
+		errno = 0;
+		e = readdir(d);
+		if (!e)
+			return errno ? -1 : 0;
+		if (is_dots(e->d_name))
+			continue;
+		type = type_of(dirfd(d), e);
+		if (type == DT_DIR)
+			strv_add(ret_dirs, e->d_name);
+		else if (type == DT_SOCK || type == DT_FIFO)
+			strv_add(ret_specials, e->d_name);
+	}
+}
+
+/* Asked without disturbing anybody: connecting a datagram socket to a bound stream socket fails with
+ * EPROTOTYPE before the listener hears of it, to a bound datagram socket it only notes the peer, and to a
+ * file nobody has bound it fails with ECONNREFUSED (unix_find_bsd() in net/unix/af_unix.c). Works over
+ * network namespaces, too. */
+static bool real_socket_live(void *data, const char *path)
+{
+	CLEANUP_FD int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	CLEANUP_FD int file = file_open_nofollow(AT_FDCWD, path, O_PATH, 0);
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+	(void)data;
+	if (sock < 0 || file < 0)
+		return true;
+	(void)snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d", file);
+	if (connect(sock, (const struct sockaddr *)&a, sizeof a) == 0)
+		return true;
+	return errno != ECONNREFUSED;
+}
+
+struct plan_fs plan_fs_real(void)
+{
+	return (struct plan_fs){
+		.lstat = real_lstat,
+		.readlink = real_readlink,
+		.head = real_head,
+		.list = real_list,
+		.scan = real_scan,
+		.socket_live = real_socket_live,
+	};
+}

@@ -1,0 +1,510 @@
+/*
+ * Resolving paths, and settling the list of entries.
+ *
+ * Grants arrive in any order, as resolved paths, each with its source. Settling sorts them, lets the stronger
+ * of two at the same path win (hide, then write, then read), drops what changes nothing, and adds the `empty`
+ * directories and the symlinks without which something granted could not be reached by the name it was
+ * granted under.
+ */
+#include "sandbox/plan_internal.h"
+#include "base/file.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINKS_MAX = 40 }; /* MAXSYMLINKS of the kernel, include/linux/namei.h */
+
+void plan_where_finish(struct plan_where *w)
+{
+	for (size_t i = 0; i < w->n_links; i++) {
+		free(w->links[i].path);
+		free(w->links[i].target);
+	}
+	free(w->links);
+	free(w->path);
+	*w = (struct plan_where){0};
+}
+
+/* --- directories known to be real: most paths of a plan share their parents --- */
+
+static size_t known_slot(const struct plan_ctx *c, const char *path)
+{
+	uint32_t h = 2166136261u; /* FNV-1a */
+
+	for (const char *s = path; *s; s++)
+		h = (h ^ (unsigned char)*s) * 16777619u;
+	for (size_t i = h & (c->cap_known - 1);; i = (i + 1) & (c->cap_known - 1))
+		if (!c->known[i] || strcmp(c->known[i], path) == 0)
+			return i;
+}
+
+static bool known_has(const struct plan_ctx *c, const char *path)
+{
+	return c->cap_known && c->known[known_slot(c, path)];
+}
+
+static void known_add(struct plan_ctx *c, const char *path)
+{
+	char **old = c->known;
+	size_t n = c->cap_known, at;
+
+	if (c->n_known * 2 >= c->cap_known) {
+		c->cap_known = n ? n * 2 : 128;
+		c->known = xcalloc(c->cap_known, sizeof *c->known);
+		for (size_t i = 0; i < n; i++)
+			if (old[i])
+				c->known[known_slot(c, old[i])] = old[i];
+		free(old);
+	}
+	at = known_slot(c, path);
+	if (c->known[at])
+		return;
+	c->known[at] = xstrdup(path);
+	c->n_known++;
+}
+
+/* --- resolve --- */
+
+struct walk {
+	struct plan_ctx *c;
+	struct plan_where *ret;
+	struct strbuf done; /* resolved so far; empty for "/" */
+	char *rest;         /* what is left, owned */
+	size_t links;
+};
+
+static void cut_last(struct strbuf *b)
+{
+	while (b->len && b->p[b->len - 1] != '/')
+		b->len--;
+	if (b->len)
+		b->len--;
+	if (b->p)
+		b->p[b->len] = 0;
+}
+
+/* Takes the next component off w->rest, or NULL. Owned by caller. */
+static char *next_component(struct walk *w)
+{
+	const char *s = w->rest, *end;
+	char *part, *rest;
+
+	while (*s == '/')
+		s++;
+	if (!*s)
+		return NULL;
+	end = strchrnul(s, '/');
+	part = xstrndup(s, (size_t)(end - s));
+	rest = xstrdup(end);
+	free(w->rest);
+	w->rest = rest;
+	return part;
+}
+
+static bool only_slashes(const char *s)
+{
+	return s[strspn(s, "/")] == 0;
+}
+
+static int follow(struct walk *w, const char *path, uid_t uid)
+{
+	const struct plan_fs *fs = &w->c->w->fs;
+	CLEANUP_FREE char *target = fs->readlink(fs->data, path);
+	struct plan_where *r = w->ret;
+	char *rest;
+
+	if (!target)
+		return errno;
+	if (++w->links > LINKS_MAX)
+		return ELOOP;
+	if (!*target)
+		return ENOENT;
+	VEC_GROW(r->links, r->n_links, r->cap_links);
+	r->links[r->n_links++] = (struct plan_crossed){xstrdup(path), xstrdup(target), uid};
+	if (target[0] == '/')
+		strbuf_reset(&w->done);
+	rest = xasprintf("%s/%s", target, w->rest);
+	free(w->rest);
+	w->rest = rest;
+	return strlen(rest) > PATH_MAX ? ENAMETOOLONG : 0;
+}
+
+/* One component. 0 or an errno. */
+static int step(struct walk *w, const char *part)
+{
+	const struct plan_fs *fs = &w->c->w->fs;
+	bool last = only_slashes(w->rest);
+	CLEANUP_FREE char *path = NULL;
+	struct stat st;
+
+	if (strcmp(part, ".") == 0)
+		return 0;
+	if (strcmp(part, "..") == 0) {
+		cut_last(&w->done);
+		return 0;
+	}
+	path = xasprintf("%s/%s", w->done.len ? w->done.p : "", part);
+	if (!last && known_has(w->c, path)) {
+		strbuf_reset(&w->done);
+		strbuf_adds(&w->done, path);
+		return 0;
+	}
+	if (fs->lstat(fs->data, path, &st) < 0) {
+		int error = errno;
+
+		strbuf_addf(&w->done, "/%s", part);
+		return error;
+	}
+	if (S_ISLNK(st.st_mode))
+		return follow(w, path, st.st_uid);
+	strbuf_reset(&w->done);
+	strbuf_adds(&w->done, path);
+	if (S_ISDIR(st.st_mode))
+		known_add(w->c, path);
+	else if (!last)
+		return ENOTDIR;
+	return 0;
+}
+
+static void resolve_rest(struct walk *w)
+{
+	CLEANUP_FREE char *joined = xasprintf("%s/%s", w->done.len ? w->done.p : "", w->rest);
+
+	w->ret->path = path_join("/", joined); /* the part that is not there cannot hold a symlink */
+}
+
+void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
+{
+	struct walk w = {.c = c, .ret = ret, .done = STRBUF_INIT, .rest = xstrdup(path)};
+	const struct plan_fs *fs = &c->w->fs;
+	int error = strlen(path) > PATH_MAX ? ENAMETOOLONG : 0;
+
+	*ret = (struct plan_where){0};
+	while (!error) {
+		CLEANUP_FREE char *part = next_component(&w);
+
+		if (!part)
+			break;
+		error = step(&w, part);
+	}
+	resolve_rest(&w);
+	if (!error && fs->lstat(fs->data, ret->path, &ret->st) < 0)
+		error = errno;
+	ret->error = error;
+	free(w.rest);
+	strbuf_finish(&w.done);
+}
+
+bool plan_exists(struct plan_ctx *c, const char *path, bool *ret_dir)
+{
+	CLEANUP_WHERE struct plan_where w;
+
+	plan_resolve(c, path, &w);
+	if (w.error)
+		return false;
+	if (ret_dir)
+		*ret_dir = S_ISDIR(w.st.st_mode);
+	return true;
+}
+
+/* --- the list --- */
+
+struct plan_grant *plan_grant_add(struct plan_ctx *c, const char *path, enum plan_access access, bool dir,
+				  enum plan_source source, const char *reason)
+{
+	struct plan_grant *g;
+
+	VEC_GROW(c->grants, c->n_grants, c->cap_grants);
+	g = &c->grants[c->n_grants++];
+	*g = (struct plan_grant){
+		.p = {.path = xstrdup(path), .access = access, .dir = dir, .reason = xstrdup(reason)},
+		.source = source,
+	};
+	return g;
+}
+
+void plan_links_add(struct plan_ctx *c, const struct plan_where *w, const struct plan_ask *a)
+{
+	for (size_t i = 0; i < w->n_links; i++) {
+		const struct plan_crossed *l = &w->links[i];
+		struct plan_used *u;
+
+		VEC_GROW(c->links, c->n_links, c->cap_links);
+		u = &c->links[c->n_links++];
+		*u = (struct plan_used){
+			.path = xstrdup(l->path), .target = xstrdup(l->target), .leads_to = xstrdup(w->path)};
+		if (a) {
+			u->key = a->key;
+			u->origin = a->origin;
+			u->written = a->written;
+		}
+	}
+}
+
+static bool contains(const struct plan_path *p, const char *path)
+{
+	return p->dir ? path_is_below(path, p->path) : strcmp(path, p->path) == 0;
+}
+
+const struct plan_grant *plan_covering(const struct plan_ctx *c, const char *path)
+{
+	const struct plan_grant *best = NULL;
+
+	for (size_t i = 0; i < c->n_grants; i++) {
+		const struct plan_grant *g = &c->grants[i];
+		size_t len = strlen(g->p.path), best_len = best ? strlen(best->p.path) : 0;
+
+		if (!contains(&g->p, path))
+			continue;
+		if (!best || len > best_len || (len == best_len && g->p.access > best->p.access))
+			best = g;
+	}
+	return best;
+}
+
+bool plan_visible(const struct plan_ctx *c, const char *path)
+{
+	const struct plan_grant *g = plan_covering(c, path);
+
+	return g && g->p.access != PLAN_HIDE;
+}
+
+bool plan_writable(const struct plan_ctx *c, const char *path)
+{
+	const struct plan_grant *g = plan_covering(c, path);
+
+	return g && g->p.access == PLAN_WRITE;
+}
+
+/* --- settling --- */
+
+static unsigned strength(const struct plan_path *p, enum plan_source source)
+{
+	static const unsigned by_access[] = {[PLAN_HIDE] = 8, [PLAN_READ] = 1, [PLAN_WRITE] = 4};
+
+	if (p->empty)
+		return 0;
+	if (source == SOURCE_LOCK)
+		return 6;
+	if (p->access == PLAN_READ && source == SOURCE_ASKED)
+		return 2;
+	return by_access[p->access];
+}
+
+/* Like strcmp, but '/' sorts before everything else, so that all that lies below a directory follows it
+ * directly. */
+static int compare_paths(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	if (*a == *b)
+		return 0;
+	if (!*a || !*b)
+		return *a ? 1 : -1;
+	if (*a == '/' || *b == '/')
+		return *a == '/' ? -1 : 1;
+	return (unsigned char)*a - (unsigned char)*b;
+}
+
+/* Does the entry show what lies at its path? */
+static bool shows(const struct plan_path *p)
+{
+	return p && p->access != PLAN_HIDE && !p->empty;
+}
+
+static int by_path_then_strength(const void *a, const void *b)
+{
+	const struct plan_grant *x = a, *y = b;
+	int order = compare_paths(x->p.path, y->p.path);
+
+	if (order)
+		return order;
+	return (int)strength(&y->p, y->source) - (int)strength(&x->p, x->source);
+}
+
+static void path_finish(struct plan_path *p)
+{
+	free(p->path);
+	free(p->reason);
+}
+
+static struct plan_path *paths_push(struct plan *plan, struct plan_path p)
+{
+	VEC_GROW(plan->paths, plan->n_paths, plan->cap_paths);
+	plan->paths[plan->n_paths] = p;
+	return &plan->paths[plan->n_paths++];
+}
+
+/* The nearest kept entry above (not at) `path`. */
+static const struct plan_path *nearest_above(const struct plan *plan, const char *path)
+{
+	const struct plan_path *best = NULL;
+
+	for (size_t i = 0; i < plan->n_paths; i++) {
+		const struct plan_path *p = &plan->paths[i];
+
+		if (p->dir && strcmp(p->path, path) != 0 && path_is_below(path, p->path) &&
+		    (!best || strlen(p->path) > strlen(best->path)))
+			best = p;
+	}
+	return best;
+}
+
+/* Does the entry change anything below what is granted above it? */
+static bool changes(const struct plan_path *p, enum plan_source source, const struct plan_path *above)
+{
+	enum plan_access there = above ? above->access : PLAN_HIDE;
+
+	if (p->create || p->socket || source == SOURCE_MADE)
+		return true;
+	if (p->empty)
+		return there == PLAN_HIDE;
+	if (source == SOURCE_IMPLIED && there != PLAN_HIDE)
+		return false;
+	if (source == SOURCE_LOCK)
+		return there == PLAN_WRITE;
+	return p->access != there;
+}
+
+/* The strongest of the grants at one path, c->grants[from] to [to - 1], is the first. */
+static void settle_group(struct plan_ctx *c, size_t from, size_t to)
+{
+	struct plan *plan = c->plan;
+	struct plan_grant *g = &c->grants[from];
+
+	for (size_t i = from + 1; i < to; i++) {
+		g->p.create |= c->grants[i].p.create && g->p.access == PLAN_WRITE;
+		g->p.empty |= c->grants[i].p.empty && g->p.access == PLAN_HIDE;
+		path_finish(&c->grants[i].p);
+	}
+	if (changes(&g->p, g->source, nearest_above(plan, g->p.path))) {
+		paths_push(plan, g->p);
+	} else if (g->p.access == PLAN_HIDE && !g->p.empty) {
+		VEC_GROW(plan->unseen, plan->n_unseen, plan->cap_unseen);
+		plan->unseen[plan->n_unseen++] = g->p;
+	} else {
+		path_finish(&g->p);
+	}
+}
+
+static void settle_paths(struct plan_ctx *c)
+{
+	size_t to;
+
+	if (c->n_grants)
+		qsort(c->grants, c->n_grants, sizeof *c->grants, by_path_then_strength);
+	for (size_t i = 0; i < c->n_grants; i = to) {
+		for (to = i + 1; to < c->n_grants; to++)
+			if (strcmp(c->grants[to].p.path, c->grants[i].p.path) != 0)
+				break;
+		settle_group(c, i, to);
+	}
+	c->n_grants = 0;
+}
+
+static struct plan_path *exactly(struct plan *plan, const char *path)
+{
+	for (size_t i = 0; i < plan->n_paths; i++)
+		if (strcmp(plan->paths[i].path, path) == 0)
+			return &plan->paths[i];
+	return NULL;
+}
+
+/* Makes every directory on the way to `path` exist: those that no grant shows become empty ones. */
+static void settle_way(struct plan *plan, const char *path)
+{
+	CLEANUP_FREE char *dir = path_dirname(path);
+
+	while (strcmp(dir, "/") != 0) {
+		struct plan_path *here = exactly(plan, dir);
+		const struct plan_path *above;
+		char *up;
+
+		if (shows(here))
+			return;
+		above = nearest_above(plan, dir);
+		if (here)
+			here->empty = true;
+		else if (shows(above))
+			return;
+		else
+			paths_push(plan, (struct plan_path){.path = xstrdup(dir),
+							    .access = PLAN_HIDE,
+							    .dir = true,
+							    .empty = true,
+							    .reason = xstrdup("on the way to a grant")});
+		up = path_dirname(dir);
+		free(dir);
+		dir = up;
+	}
+}
+
+static int by_link_path(const void *a, const void *b)
+{
+	return compare_paths(((const struct plan_link *)a)->path, ((const struct plan_link *)b)->path);
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return compare_paths(((const struct plan_path *)a)->path, ((const struct plan_path *)b)->path);
+}
+
+/* A link that comes along with its granted directory needs no help. */
+static bool link_is_there(const struct plan *plan, const char *path)
+{
+	const struct plan_path *above = nearest_above(plan, path);
+
+	return shows(above);
+}
+
+static void settle_links(struct plan_ctx *c)
+{
+	struct plan *plan = c->plan;
+
+	for (size_t i = 0; i < c->n_links; i++) {
+		struct plan_used *l = &c->links[i];
+		bool seen = link_is_there(plan, l->path);
+
+		for (size_t k = 0; k < plan->n_links && !seen; k++)
+			seen = strcmp(plan->links[k].path, l->path) == 0;
+		if (seen)
+			continue;
+		VEC_GROW(plan->links, plan->n_links, plan->cap_links);
+		plan->links[plan->n_links++] = (struct plan_link){TAKE_PTR(l->path), TAKE_PTR(l->target)};
+	}
+	if (plan->n_links)
+		qsort(plan->links, plan->n_links, sizeof *plan->links, by_link_path);
+}
+
+/* Until here every empty directory was "hide". Those that nothing shows anyway are only made; the others
+ * cover something. /tmp is made by the backend. */
+static void settle_empty(struct plan *plan)
+{
+	for (size_t i = 0; i < plan->n_paths; i++) {
+		struct plan_path *p = &plan->paths[i];
+
+		if (p->empty && (!shows(nearest_above(plan, p->path)) || strcmp(p->path, plan->tmpdir) == 0))
+			p->access = PLAN_READ;
+	}
+}
+
+void plan_settle(struct plan_ctx *c)
+{
+	struct plan *plan = c->plan;
+	size_t n;
+
+	settle_paths(c);
+	settle_links(c);
+	n = plan->n_paths;
+	for (size_t i = 0; i < n; i++)
+		if (plan->paths[i].access != PLAN_HIDE || plan->paths[i].empty)
+			settle_way(plan, plan->paths[i].path);
+	for (size_t i = 0; i < plan->n_links; i++)
+		settle_way(plan, plan->links[i].path);
+	if (plan->n_paths)
+		qsort(plan->paths, plan->n_paths, sizeof *plan->paths, by_path);
+	settle_empty(plan);
+}

@@ -1,0 +1,192 @@
+/*
+ * The hidden places of one jail, collected: secrets, what belongs to sbxsv itself, what belongs to other
+ * apps, what the unit hides. guard.c judges grants against them; plan.c turns them into entries.
+ */
+#include "sandbox/plan_internal.h"
+#include "base/file.h"
+#include <string.h>
+
+bool plan_secret_granted(const struct unit *u, const char *name)
+{
+	for (size_t i = 0; i < u->secret.n; i++)
+		if (str_eq(u->secret.v[i].text, name))
+			return true;
+	return false;
+}
+
+const char *const *plan_secret_names(void)
+{
+	static const char *names[128];
+	size_t n = 0, rows;
+	const struct unit_secret *s = unit_secrets(&rows);
+
+	if (names[0])
+		return names;
+	for (size_t i = 0; i < rows && n + 1 < ELEMENTS(names); i++) {
+		bool seen = false;
+
+		for (size_t k = 0; k < n; k++)
+			seen |= strcmp(names[k], s[i].name) == 0;
+		if (!seen)
+			names[n++] = s[i].name;
+	}
+	return names;
+}
+
+/* --- collecting the places --- */
+
+static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind kind, const char *name,
+		      const char *reason)
+{
+	CLEANUP_WHERE struct plan_where w;
+	struct plan_place *p;
+
+	plan_resolve(c, path, &w);
+	VEC_GROW(c->places, c->n_places, c->cap_places);
+	p = &c->places[c->n_places++];
+	*p = (struct plan_place){
+		.path = TAKE_PTR(w.path),
+		.kind = kind,
+		.name = name,
+		.reason = xstrdup(reason),
+		.exists = w.error == 0,
+		.dir = w.error == 0 && S_ISDIR(w.st.st_mode),
+	};
+}
+
+static void home_add(struct plan_ctx *c, const char *home)
+{
+	CLEANUP_WHERE struct plan_where w;
+
+	if (!home || home[0] != '/')
+		return;
+	plan_resolve(c, home, &w);
+	if (strcmp(w.path, "/") != 0 && !strv_has(&c->homes, w.path))
+		strv_add(&c->homes, w.path);
+}
+
+static void secret_places(struct plan_ctx *c)
+{
+	size_t n;
+	const struct unit_secret *s = unit_secrets(&n);
+
+	for (size_t h = 0; h < c->homes.n; h++) {
+		for (size_t i = 0; i < n; i++) {
+			CLEANUP_FREE char *path = xasprintf("%s/%s", c->homes.v[h], s[i].path);
+			CLEANUP_FREE char *reason = xasprintf("secret place (%s)", s[i].name);
+
+			place_add(c, path, PLACE_SECRET, s[i].name, reason);
+		}
+	}
+	for (size_t i = 0; i < c->u->secret.n; i++) {
+		const struct unit_value *v = &c->u->secret.v[i];
+		const char *const *names = plan_secret_names();
+		const char *nearest = str_nearest(v->text, names);
+		bool known = false;
+
+		for (size_t k = 0; names[k]; k++)
+			known |= strcmp(names[k], v->text) == 0;
+		if (!known)
+			plan_problem(c, v->origin, "Secret=%s is not the name of a secret place%s%s", v->text,
+				     nearest ? ": did you mean " : "", nearest ? nearest : "");
+	}
+}
+
+static void sbxsv_places(struct plan_ctx *c)
+{
+	const struct unit_dirs *d = c->w->dirs;
+	const char *dirs[] = {d->config, d->apps, d->state, d->runtime, d->profiles};
+	static const char *const what[] = {"configuration", "apps.d", "state", "runtime directory",
+					   "profiles"};
+
+	for (size_t i = 0; i < ELEMENTS(dirs); i++) {
+		CLEANUP_FREE char *reason = xasprintf("sbxsv's own %s", what[i]);
+
+		if (dirs[i])
+			place_add(c, dirs[i], PLACE_SBXSV, NULL, reason);
+	}
+}
+
+/* Files, not trees: the unit's own sources, EnvironmentFile= and log, which may lie in the app's directory.
+ */
+static void file_places(struct plan_ctx *c)
+{
+	const struct unit *u = c->u;
+
+	for (size_t i = 0; i < u->sources.n; i++)
+		if (u->sources.v[i][0] == '/')
+			place_add(c, u->sources.v[i], PLACE_FILE, NULL, "unit file");
+	for (size_t i = 0; i < u->environment_file.n; i++) {
+		const char *text = u->environment_file.v[i].text;
+
+		place_add(c, text + (text[0] == '-'), PLACE_FILE, NULL, "EnvironmentFile=");
+	}
+	if (u->log_file)
+		place_add(c, u->log_file, PLACE_FILE, NULL, "log file");
+}
+
+static void hide_places(struct plan_ctx *c)
+{
+	const struct unit *u = c->u;
+
+	for (size_t i = 0; i < u->hide.n; i++) {
+		const struct unit_value *v = &u->hide.v[i];
+		bool optional = v->text[0] == '-';
+		CLEANUP_FREE char *reason = xasprintf("%s Hide=", v->origin ? v->origin : "");
+
+		place_add(c, v->text + optional, PLACE_HIDE, NULL, reason);
+		if (!optional && !c->places[c->n_places - 1].exists)
+			plan_problem(c, v->origin,
+				     "Hide=%s does not exist: correct the path, or write Hide=-%s if it may "
+				     "be absent",
+				     v->text, v->text);
+	}
+}
+
+/* Only `open` shows these; AF_UNIX is refused there anyway, hiding them keeps their names private too. */
+static void open_places(struct plan_ctx *c)
+{
+	if (c->plan->read_mode != UNIT_READ_OPEN)
+		return;
+	place_add(c, "/run", PLACE_HIDE, NULL, "sockets of this machine");
+	place_add(c, "/var/run", PLACE_HIDE, NULL, "sockets of this machine");
+	place_add(c, "/var/spool/cron", PLACE_HIDE, NULL, "other people's work");
+	place_add(c, "/var/mail", PLACE_HIDE, NULL, "mail");
+	place_add(c, "/var/spool/mail", PLACE_HIDE, NULL, "mail");
+}
+
+void plan_guard_init(struct plan_ctx *c)
+{
+	home_add(c, c->w->user.home);
+	home_add(c, c->w->dirs->home);
+	secret_places(c);
+	sbxsv_places(c);
+	file_places(c);
+	hide_places(c);
+	open_places(c);
+	for (size_t i = 0; c->w->others && i < c->w->others->n; i++)
+		place_add(c, c->w->others->v[i], PLACE_OTHER, NULL, "belongs to another app");
+}
+
+void plan_unit_places(const struct unit *u, struct strv *ret)
+{
+	if (u->app_directory)
+		strv_add(ret, u->app_directory);
+	for (size_t i = 0; i < u->data_directory.n; i++)
+		strv_add(ret, u->data_directory.v[i].text);
+	for (size_t i = 0; i < u->environment_file.n; i++) {
+		const char *text = u->environment_file.v[i].text;
+
+		strv_add(ret, text + (text[0] == '-'));
+	}
+	if (u->log_file)
+		strv_add(ret, u->log_file);
+}
+
+const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_places; i++)
+		if (path_is_below(path, c->places[i].path))
+			return &c->places[i];
+	return NULL;
+}
