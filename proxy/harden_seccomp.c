@@ -129,10 +129,9 @@ static int with_arguments(scmp_filter_ctx f)
 	/* files: to read only */
 	r |= rule1(f, SCMP_SYS(open), SCMP_A1(SCMP_CMP_MASKED_EQ, writes, 0));
 	r |= rule1(f, SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, writes, 0));
-	/* sockets: TCP, UDP, and routes to ask about an address */
+	/* sockets: TCP and UDP; the netlink socket is open already */
 	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET));
 	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET6));
-	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_NETLINK));
 	/* memory: nothing executable */
 	r |= rule1(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 	r |= rule1(f, SCMP_SYS(mmap2), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "proxy/control.h"
 #include "proxy/harden.h"
+#include "proxy/local.h"
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -132,7 +133,11 @@ int main(int argc, char **argv)
 	}
 	p.nameserver = o.nameserver;
 	p.resolv_conf = o.resolv_conf;
-	/* What needs an open file or a socket of another kind opens it before the door closes. */
+	/* What needs a socket of another kind opens it before the door closes. */
+	if (local_open(&e) < 0) {
+		log_error("%s", err_msg(e));
+		return 1;
+	}
 	if (harden_confine(&o.harden, o.resolv_conf, &e) < 0) {
 		log_error("%s", err_msg(e));
 		return 1;

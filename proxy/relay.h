@@ -22,8 +22,9 @@
 #define RELAY_BUFFER (256u << 10)
 
 struct relay;
-/* len 0: end of file. The tap consumes everything. False: it ended the connection, which may be freed. */
-typedef bool relay_tap_fn(struct relay *r, const char *data, size_t len);
+/* len 0: end of file. The tap consumes everything and may change it. False: it ended the connection, which
+ * may be freed. */
+typedef bool relay_tap_fn(struct relay *r, char *data, size_t len);
 /* Both directions ended, or one failed: the fds are closed already. Frees what contains the relay. */
 typedef void relay_done_fn(struct relay *r);
 

@@ -1,0 +1,264 @@
+/*
+ * One absolute-form request and its response.
+ *
+ * The request head was written anew by request_build(); its body passes a tap that knows where it ends, so
+ * what a client sends after it never reaches the site: one request a connection, and each is judged. The
+ * response head passes a tap that takes out what belongs to the connection and says "Connection: close"; its
+ * body passes as it is, up to the site's end of file. A granted WebSocket upgrade becomes a tunnel.
+ */
+#include "base/log.h"
+#include "base/str.h"
+#include "proxy/control.h"
+#include "proxy/outgoing.h"
+#include <string.h>
+#include <strings.h>
+
+#define RESPONSE_HEAD_MAX 65536
+
+struct http {
+	enum request_body body;
+	uint64_t left;
+	struct chunk chunk;
+	bool websocket;
+	bool body_done;
+	bool answered; /* something of the response went to the client */
+	bool head_done;
+	char *head;
+	size_t head_len;
+};
+
+void http_free(struct http *h)
+{
+	if (!h)
+		return;
+	free(h->head);
+	free(h);
+}
+
+static struct outgoing *outgoing_of(struct relay *r)
+{
+	return container_of(r, struct outgoing, relay);
+}
+
+/* --- client to site --- */
+
+static bool request_ended(struct outgoing *c)
+{
+	c->http->body_done = true;
+	return true;
+}
+
+static bool body_chunked(struct outgoing *c, char *data, size_t len)
+{
+	struct http *h = c->http;
+
+	while (len) {
+		size_t used = 0, out = 0;
+		enum parse p;
+
+		crash_page_enter(c->app);
+		p = chunk_filter(&h->chunk, data, len, &used, &out);
+		crash_page_leave();
+		if (p == PARSE_BAD) {
+			log_debug("%s: malformed chunked body to %s", c->app->name, c->host);
+			outgoing_reset(c);
+			return false;
+		}
+		if (!relay_push(&c->relay, 0, data, out))
+			return false;
+		if (p == PARSE_DONE)
+			return request_ended(c);
+		if (!used)
+			return true;
+		data += used;
+		len -= used;
+	}
+	return true;
+}
+
+static bool on_request_bytes(struct relay *r, char *data, size_t len)
+{
+	struct outgoing *c = outgoing_of(r);
+	struct http *h = c->http;
+	size_t n;
+
+	if (!len)
+		return relay_finish(r, 0);
+	if (h->body_done) { /* another request, or rubbish: not judged, so not sent */
+		if (!h->websocket)
+			return true;
+		outgoing_reset(c); /* a frame before the upgrade was granted: it could not be kept in order */
+		return false;
+	}
+	if (h->body == BODY_CHUNKED)
+		return body_chunked(c, data, len);
+	n = len < h->left ? len : (size_t)h->left;
+	h->left -= n;
+	if (!relay_push(r, 0, data, n))
+		return false;
+	return h->left ? true : request_ended(c);
+}
+
+/* --- site to client --- */
+
+static bool on_response_body(struct relay *r, char *data, size_t len)
+{
+	struct outgoing *c = outgoing_of(r);
+
+	if (len)
+		return relay_push(r, 1, data, len);
+	/* The site is done. The client has a moment to read it all and close. */
+	loop_timer_start(&c->timer, LINGER_MS);
+	c->http->body_done = true;
+	c->http->websocket = false;
+	if (!relay_finish(r, 1))
+		return false;
+	return true;
+}
+
+static bool bad_gateway(struct outgoing *c, const char *reason)
+{
+	CLEANUP_FREE char *text = reply_error(502, reason);
+
+	c->relay.half[1].tap = on_response_body;
+	if (!c->http->answered && !relay_push(&c->relay, 1, text, strlen(text)))
+		return false;
+	return on_response_body(&c->relay, NULL, 0);
+}
+
+static bool is_field(const char *line, size_t len, const char *name)
+{
+	size_t n = strlen(name);
+
+	return len > n && line[n] == ':' && strncasecmp(line, name, n) == 0;
+}
+
+/* Copies a head without what belongs to the connection between us and the site. */
+static void head_rewrite(const char *head, size_t len, bool final, struct strbuf *out)
+{
+	bool first = true, dropped = false;
+
+	while (len) {
+		const char *nl = memchr(head, '\n', len);
+		size_t n = nl ? (size_t)(nl - head) + 1 : len;
+		bool empty = n <= 2 && (head[0] == '\n' || head[0] == '\r');
+
+		if (empty)
+			break;
+		if (head[0] != ' ' && head[0] != '\t') /* a folded line belongs to the one before */
+			dropped = !first &&
+				  (is_field(head, n, "connection") || is_field(head, n, "keep-alive") ||
+				   is_field(head, n, "proxy-connection") ||
+				   is_field(head, n, "proxy-authenticate") || is_field(head, n, "upgrade"));
+		if (!dropped)
+			strbuf_add(out, head, n);
+		first = false;
+		head += n;
+		len -= n;
+	}
+	strbuf_adds(out, final ? "Connection: close\r\n\r\n" : "\r\n");
+}
+
+/* Length of the head including its empty line, or 0. */
+static size_t head_end(const char *p, size_t len)
+{
+	for (size_t i = 0; i + 1 < len; i++) {
+		if (p[i] != '\n')
+			continue;
+		if (p[i + 1] == '\n')
+			return i + 2;
+		if (i + 2 < len && p[i + 1] == '\r' && p[i + 2] == '\n')
+			return i + 3;
+	}
+	return 0;
+}
+
+static bool upgraded(struct outgoing *c)
+{
+	struct http *h = TAKE_PTR(c->http);
+	bool alive;
+
+	c->relay.half[0].tap = c->relay.half[1].tap = NULL;
+	alive = relay_push(&c->relay, 1, h->head, h->head_len);
+	http_free(h);
+	return alive;
+}
+
+/* One complete head of `n` bytes lies at the front. False: the connection is gone. */
+static bool response_head(struct outgoing *c, size_t n)
+{
+	struct http *h = c->http;
+	CLEANUP_STRBUF struct strbuf out = STRBUF_INIT;
+	int status = 0;
+
+	if (response_status(h->head, n, &status) != PARSE_DONE)
+		return bad_gateway(c, "the site's answer is not HTTP");
+	if (status == 101)
+		return h->websocket ? upgraded(c)
+				    : bad_gateway(c, "the site switched protocols without being asked");
+	head_rewrite(h->head, n, status >= 200, &out);
+	memmove(h->head, h->head + n, h->head_len - n);
+	h->head_len -= n;
+	h->answered = true;
+	h->head_done = status >= 200;
+	return relay_push(&c->relay, 1, out.p, out.len);
+}
+
+static bool on_response_head(struct relay *r, char *data, size_t len)
+{
+	struct outgoing *c = outgoing_of(r);
+	struct http *h = c->http;
+	size_t n;
+
+	if (!len)
+		return bad_gateway(c, "the site closed the connection without an answer");
+	h->head = xrealloc(h->head, h->head_len + len);
+	memcpy(h->head + h->head_len, data, len);
+	h->head_len += len;
+	while (!h->head_done && (n = head_end(h->head, h->head_len)) != 0) {
+		bool alive, gone;
+
+		crash_page_enter(c->app);
+		alive = response_head(c, n);
+		crash_page_leave();
+		if (!alive)
+			return false;
+		gone = c->http != h || r->half[1].tap != on_response_head;
+		if (gone) /* a tunnel now, or refused */
+			return true;
+	}
+	if (!h->head_done && h->head_len > RESPONSE_HEAD_MAX)
+		return bad_gateway(c, "the head of the site's answer is too long");
+	if (!h->head_done)
+		return true;
+	r->half[1].tap = on_response_body;
+	n = h->head_len;
+	h->head_len = 0;
+	return relay_push(r, 1, h->head, n);
+}
+
+/* --- start --- */
+
+void http_start(struct outgoing *c, int upstream)
+{
+	struct setup *s = TAKE_PTR(c->setup);
+	struct http *h = c->http = xcalloc(1, sizeof *h);
+	CLEANUP_FREE char *out = xmalloc(REQUEST_OUT_MAX);
+	CLEANUP_FREE char *buf = s->buf;
+	size_t n = request_build(&s->req, s->buf, out, REQUEST_OUT_MAX), at = s->req.head_len, len = s->len;
+
+	h->body = s->req.body;
+	h->left = h->body == BODY_LENGTH ? s->req.content_length : 0;
+	h->body_done = h->body == BODY_NONE || (h->body == BODY_LENGTH && !h->left);
+	h->websocket = s->req.websocket;
+	free(s); /* neither a lookup nor a dial is left in it */
+	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
+	c->relay.half[0].tap = on_request_bytes;
+	c->relay.half[1].tap = on_response_head;
+	if (!n) {
+		(void)bad_gateway(c, "the request is too long to send on");
+		return;
+	}
+	if (relay_push(&c->relay, 0, out, n) && len > at)
+		(void)on_request_bytes(&c->relay, buf + at, len - at);
+}
