@@ -52,10 +52,20 @@ struct launch;
 /* error: NULL on success. The launch stays the caller's. */
 typedef void launch_done_fn(void *data, struct launch *l, struct launch_done *done, const struct err *error);
 
+struct probe {
+	const char *init_program; /* path of sbxsv-init */
+	enum unit_read_mode read_mode;
+	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e); /* as in struct launch_io */
+	void *inside_net_data;
+	/* answers, the caller's afterwards */
+	struct isolation isolation;
+	struct launch_sockets sockets;
+	int64_t took_us; /* from the call to the reaped process */
+};
 struct backend {
 	const char *name;
-	/* A trial launch with a hard limit of 4 s. 0: works; -1 with the reason and the fix. Blocks: doctor only. */
-	int (*probe)(struct isolation *ret, struct err **e);
+	/* A trial launch of /bin/sh with a hard limit of 4 s. 0: works; -1 with the reason and the fix. Blocks: doctor only. */
+	int (*probe)(struct probe *p, struct err **e);
 	struct launch *(*launch)(struct loop *loop, const struct plan *plan, const struct launch_io *io,
 				 launch_done_fn *on_done, void *data, struct err **e);
 	/* Why an errno of a failed launch happened and what to change; owned by caller. */

@@ -107,23 +107,35 @@ void child_stdio(struct child *c)
 		child_fail(c, "stdio", errno, "cannot close the supervisor's files", NULL);
 }
 
+/* A hard limit of RLIM_INFINITY means the inherited one. */
+static void limit(struct child *c, int resource, struct rlimit want)
+{
+	struct rlimit now;
+
+	if (want.rlim_max == RLIM_INFINITY && getrlimit((__rlimit_resource_t)resource, &now) == 0) {
+		want.rlim_max = now.rlim_max;
+		if (want.rlim_cur > want.rlim_max)
+			want.rlim_cur = want.rlim_max;
+	}
+	if (setrlimit((__rlimit_resource_t)resource, &want) < 0)
+		child_fail(c, "limits", errno,
+			   "cannot set a limit of [Limits]: it is above what the supervisor itself may have",
+			   NULL);
+}
+
 void child_limits(struct child *c)
 {
 	const struct plan *p = c->plan;
 	bool files = false;
-	struct rlimit r;
 
 	for (size_t i = 0; i < p->n_rlimits; i++) {
 		files = files || p->rlimits[i].resource == RLIMIT_NOFILE;
-		if (setrlimit((__rlimit_resource_t)p->rlimits[i].resource, &p->rlimits[i].limit) < 0)
-			child_fail(c, "limits", errno, "cannot set a limit of [Limits]", NULL);
+		limit(c, p->rlimits[i].resource, p->rlimits[i].limit);
 	}
-	/* The supervisor raised its own soft limit; programs that use select() expect 1024, the others raise
-	 * it themselves. */
-	if (!files && getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur > 1024) {
-		r.rlim_cur = 1024;
-		(void)setrlimit(RLIMIT_NOFILE, &r);
-	}
+	/* The supervisor raised its own soft limit; programs that use select() expect 1024, others raise it
+	 * themselves. */
+	if (!files)
+		limit(c, RLIMIT_NOFILE, (struct rlimit){1024, RLIM_INFINITY});
 	/* a negative value was set from outside when the supervisor is root */
 	if (p->nice != 0 && !(p->nice < 0 && c->helped) && setpriority(PRIO_PROCESS, 0, p->nice) < 0)
 		child_fail(c, "limits", errno, "cannot set Nice=", NULL);

@@ -73,6 +73,17 @@ void child_filter(struct child *c);
 void child_report(struct child *c);
 _Noreturn void child_exec_init(struct child *c);
 
+/* explain.c: what this machine's settings say about a failure; apart from reading them, pure */
+struct machine {
+	int apparmor_restrict; /* kernel.apparmor_restrict_unprivileged_userns; -1: no such setting (in all) */
+	int userns_clone;      /* kernel.unprivileged_userns_clone, Debian's */
+	int64_t max_userns;    /* user.max_user_namespaces */
+	bool root;
+};
+char *explain_failure(const struct machine *m, int error, const char *step);
+char *linux_explain(int error, const char *step);
+int linux_probe(struct probe *p, struct err **e); /* probe.c */
+
 /* launch.c */
 bool launch_identity_ok(const struct plan *p, struct err **e);
 struct launch_how {

@@ -180,11 +180,14 @@ static void help_child(struct launch *l, const struct plan *p)
 	if (p->nice < 0 && setpriority(PRIO_PROCESS, (id_t)l->pid, p->nice) < 0)
 		(void)err_sys(&l->failure, errno, "%s: Nice=%d", l->app, p->nice);
 	for (size_t i = 0; i < p->n_rlimits; i++) {
+		const struct rlimit *want = &p->rlimits[i].limit;
 		struct rlimit now;
 
-		if (prlimit(l->pid, p->rlimits[i].resource, NULL, &now) == 0 &&
-		    now.rlim_max < p->rlimits[i].limit.rlim_max) {
-			now.rlim_max = p->rlimits[i].limit.rlim_max;
+		if (want->rlim_max == RLIM_INFINITY ||
+		    prlimit(l->pid, p->rlimits[i].resource, NULL, &now) < 0)
+			continue;
+		if (now.rlim_max < want->rlim_max) {
+			now.rlim_max = want->rlim_max;
 			(void)prlimit(l->pid, p->rlimits[i].resource, &now, NULL);
 		}
 	}
@@ -246,6 +249,17 @@ static pid_t clone_child(struct child *c, const struct launch_how *how, int *pid
 	return pid;
 }
 
+static void no_clone(const struct plan *p, const struct launch_how *how, int error, struct err **e)
+{
+	CLEANUP_FREE char *why = how->backend->explain(error, "namespaces");
+
+	if (why)
+		(void)err_set(e, error, "%s: jail: cannot make its namespaces: %s: %s", p->app,
+			      strerror(error), why);
+	else
+		(void)err_sys(e, error, "%s: jail: cannot make its namespaces", p->app);
+}
+
 static struct launch *launch_new(struct loop *loop, const struct plan *plan, const struct launch_how *how)
 {
 	struct launch *l = xcalloc(1, sizeof *l);
@@ -264,6 +278,7 @@ static struct launch *launch_new(struct loop *loop, const struct plan *plan, con
 	i->pid_ns = how->clone_flags & CLONE_NEWPID;
 	i->net_ns = how->clone_flags & CLONE_NEWNET;
 	i->survivors_possible = !i->pid_ns;
+	strv_copy(&i->missing, &plan->missing);
 	i->groups_kept = geteuid() != 0 && groups_are_kept(plan);
 	return l;
 }
@@ -312,7 +327,7 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 		c.sock = sp[1];
 		l->pid = clone_child(&c, how, &l->pidfd, sp[0]);
 		if (l->pid < 0)
-			(void)err_sys(e, errno, "%s: jail: cannot make its namespaces", plan->app);
+			no_clone(plan, how, errno, e);
 	}
 	free_argv(argv);
 	fd_close_many(&sp[1], 1);

@@ -232,6 +232,7 @@ static int set(struct run *r, int o, const char *v)
 	case 's':
 		add_path(p, v, PLAN_READ);
 		p->paths[p->n_paths - 1].socket = true;
+		p->unix_sockets = true;
 		break;
 	case 'l':
 		add_link(p, v);
