@@ -26,7 +26,7 @@ static void set_allow(struct verdict *v, const char *key, const char *rule, cons
 {
 	v->action = VERDICT_ALLOW;
 	set_rule(v, key, rule, origin);
-	SET(v->reason, "a %s= line names it", key);
+	SET(v->reason, "%s= allows it", key);
 	v->hint[0] = 0;
 }
 
@@ -93,6 +93,10 @@ static void default_deny(const struct policy *p, const char *host, uint16_t port
 	if (p->egress == EGRESS_ALL) {
 		SET(v->reason, "no Connect= line has port %u", port);
 		SET(v->hint, "Connect=%u", port);
+		return;
+	}
+	if (!v->literal && !strchr(host, '.')) {
+		SET(v->reason, "a name without a dot cannot be allowed: use the full name");
 		return;
 	}
 	target(shown, sizeof shown, host, port, false);
@@ -163,7 +167,7 @@ void policy_decide_host(const struct policy *p, const char *host, uint16_t port,
 
 static void unmap(const struct addr *a, struct addr *ret)
 {
-	struct sockaddr_storage ss = { .ss_family = AF_UNSPEC };
+	struct sockaddr_storage ss = {.ss_family = AF_UNSPEC};
 
 	if (a->family == AF_INET || a->family == AF_INET6)
 		(void)addr_to_sockaddr(a, 0, &ss);

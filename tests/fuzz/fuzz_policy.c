@@ -11,6 +11,28 @@ static bool never_granted(enum addr_class c)
 	return c != ADDR_PUBLIC && c != ADDR_PRIVATE;
 }
 
+/* A denial's hint must be a line that is valid and opens exactly what was asked for. */
+static void take_hint(const char *canon, const struct addr *a, uint16_t port)
+{
+	struct policy *p = policy_create(EGRESS_HOSTS);
+	struct verdict v;
+
+	for (int round = 0; round < 2; round++) {
+		if (a)
+			policy_decide_addr(p, a, port, &v);
+		else
+			policy_decide_host(p, canon, port, &v);
+		assert(v.action == (round ? VERDICT_ALLOW : VERDICT_DENY) && v.rule[0] && v.reason[0]);
+		if (str_starts(v.hint, "Allow="))
+			assert(policy_add_allow(p, v.hint + 6, NULL, NULL) == 0);
+		else if (str_starts(v.hint, "AllowAddress="))
+			assert(policy_add_address(p, v.hint + 13, NULL, NULL) == 0);
+		else
+			break;
+	}
+	policy_destroy(p);
+}
+
 static void fuzz_host(const char *text, size_t len)
 {
 	char canon[HOST_MAX], again[HOST_MAX], shown[INET6_ADDRSTRLEN];
@@ -23,6 +45,7 @@ static void fuzz_host(const char *text, size_t len)
 		assert(host_canon(canon, strlen(canon), again, NULL) == 0 && strcmp(canon, again) == 0);
 		assert(host_parse_addr(canon, strlen(canon), &a) < 0);
 		policy_decide_host(p, canon, 443, &v);
+		take_hint(canon, NULL, (uint16_t)(len * 97 + 22));
 	}
 	if (host_parse_addr(text, len, &a) == 0) {
 		assert(!name);
@@ -30,6 +53,7 @@ static void fuzz_host(const char *text, size_t len)
 		assert(host_parse_addr(shown, strlen(shown), &b) == 0 && addr_equal(&a, &b));
 		policy_decide_addr(p, &a, 443, &v);
 		assert((v.action == VERDICT_ALLOW) == (addr_classify(&a) == ADDR_PUBLIC));
+		take_hint(NULL, &a, 443);
 	}
 	policy_destroy(p);
 }
@@ -44,6 +68,7 @@ static void fuzz_addr(const char *bytes, size_t len)
 		memcpy(&a.v6, bytes, 16);
 		policy_decide_addr(p, &a, 443, &v);
 		assert((v.action == VERDICT_ALLOW) == (addr_classify(&a) == ADDR_PUBLIC));
+		take_hint(NULL, &a, 25);
 	}
 	policy_destroy(p);
 }

@@ -87,6 +87,7 @@ static void test_hosts(void **state)
 	DENIED(p, "r.example", 7999);
 	expect(p, "y.com", 443, false, "default-deny", "Allow=y.com");
 	DENIED(p, "x.com", 0);
+	expect(p, "router", 443, false, "default-deny", ""); /* Allow=router would be an error */
 	policy_destroy(p);
 }
 
