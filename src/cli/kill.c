@@ -32,7 +32,7 @@ static const struct cli_option options[] = {
 const struct command cmd_kill = {
 	.name = "kill",
 	.usage = "kill [-s SIGNAL] APP...",
-	.help = "send a signal to an app's first process",
+	.help = "send a signal to an app's first process and its group",
 	.options = options,
 	.fn = run,
 };
