@@ -132,6 +132,8 @@ static void print_report(struct report *r)
 		puts(text);
 	} else if (!r->n_problems) {
 		printf("%zu unit%s, no errors\n", r->n_units, r->n_units == 1 ? "" : "s");
+	} else {
+		(void)cli_fail(CLI_FAILED, "%zu error%s", r->n_problems, r->n_problems == 1 ? "" : "s");
 	}
 }
 

@@ -1,4 +1,5 @@
 #include "cli/subject.h"
+#include "base/file.h"
 #include "sandbox/identity.h"
 #include <errno.h>
 #include <string.h>
@@ -53,7 +54,7 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit
 	if (conf_load(&c->dirs, &conf, p))
 		return NULL;
 	if (identity_find(u, &c->dirs, &conf, &w.user, &e)) {
-		unit_problem_add(p, u->file, 0, "%s", err_msg(e));
+		unit_problem_add(p, path_basename(u->file), 0, "%s", err_msg(e));
 		return NULL;
 	}
 	others_of(c, u, &others);
