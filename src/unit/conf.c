@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <string.h>
 
-static void conf_read(const struct unit_dirs *d, const struct source *src, struct conf *c, struct unit_problems *p)
+static void conf_read(const struct unit_dirs *d, const struct source *src, struct conf *c,
+		      struct unit_problems *p)
 {
-	const struct value_ctx ctx = { .dirs = d, .name = "sbxsv", .home = d->home };
-	CLEANUP(assigns_finish) struct assigns all = { 0 };
+	const struct value_ctx ctx = {.dirs = d, .name = "sbxsv", .home = d->home};
+	CLEANUP(assigns_finish) struct assigns all = {0};
 
 	source_parse(src, &conf_table, &all, p);
 	for (size_t i = 0; i < all.n; i++) {
@@ -15,23 +16,25 @@ static void conf_read(const struct unit_dirs *d, const struct source *src, struc
 		CLEANUP_ERR struct err *e = NULL;
 
 		if (value_set(&ctx, a->key, c, a->raw, a->origin, &e) < 0)
-			unit_problem_add(p, a->shown, a->line, "[%s] %s=: %s", a->key->section, a->key->name, err_msg(e));
+			unit_problem_add(p, a->shown, a->line, "[%s] %s=: %s", a->key->section, a->key->name,
+					 err_msg(e));
 	}
 }
 
 int conf_load(const struct unit_dirs *d, struct conf *ret, struct unit_problems *p)
 {
-	const struct value_ctx ctx = { .dirs = d, .name = "sbxsv", .home = d->home };
+	const struct value_ctx ctx = {.dirs = d, .name = "sbxsv", .home = d->home};
 	CLEANUP_FREE char *path = path_join(d->config, "sbxsv.conf"), *text = NULL;
 	char shown[] = "sbxsv.conf";
-	struct source src = { .shown = shown, .path = path, .layer = LAYER_UNIT };
-	struct conf c = { 0 };
+	struct source src = {.shown = shown, .path = path, .layer = LAYER_UNIT};
+	struct conf c = {0};
 	CLEANUP_ERR struct err *e = NULL;
 	size_t before = p->n;
 
 	for (size_t i = 0; i < conf_table.n; i++)
 		if (key_has_default(&conf_table.v[i]))
-			(void)value_set(&ctx, &conf_table.v[i], &c, conf_table.v[i].default_text, "default", NULL);
+			(void)value_set(&ctx, &conf_table.v[i], &c, conf_table.v[i].default_text, "default",
+					NULL);
 	if (unit_trusted_read(d, path, FILE_MAX_BYTES, &text, &src.len, &e) == 0) {
 		src.text = text;
 		conf_read(d, &src, &c, p);
@@ -46,5 +49,5 @@ void conf_finish(struct conf *c)
 {
 	for (size_t i = 0; i < conf_table.n; i++)
 		value_free(&conf_table.v[i], c);
-	*c = (struct conf){ 0 };
+	*c = (struct conf){0};
 }

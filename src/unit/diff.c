@@ -1,4 +1,5 @@
-/* What changed in meaning. Text, origins, comments, order of files and the name of the profile mean nothing here. */
+/* What changed in meaning. Text, origins, comments, order of files and the name of the profile mean nothing
+ * here. */
 #include "unit/internal.h"
 #include <string.h>
 

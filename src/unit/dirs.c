@@ -1,10 +1,10 @@
 /*
- * Where everything is. User mode follows the XDG directories, root mode the file system hierarchy; SBXSV_*_DIR names
- * one directory exactly, --instance NAME gives a supervisor a set of its own.
+ * Where everything is. User mode follows the XDG directories, root mode the file system hierarchy;
+ * SBXSV_*_DIR names one directory exactly, --instance NAME gives a supervisor a set of its own.
  *
- * Every program of one user must find the same control socket, whatever session it was started from. So a missing
- * XDG_RUNTIME_DIR means /run/user/UID where that is the user's, and otherwise a directory in the state directory: never
- * a guessable name in /tmp that somebody else can take first.
+ * Every program of one user must find the same control socket, whatever session it was started from. So a
+ * missing XDG_RUNTIME_DIR means /run/user/UID where that is the user's, and otherwise a directory in the
+ * state directory: never a guessable name in /tmp that somebody else can take first.
  */
 #include "base/file.h"
 #include "base/parse.h"
@@ -31,7 +31,8 @@ static bool is_root_supervisor(void)
 	return !(first == 0 && outside != 0 && count == 1 && !map[used + (int)strspn(map + used, " \n")]);
 }
 
-/* An absolute path from the environment, or NULL. XDG base directory specification: relative ones are ignored. */
+/* An absolute path from the environment, or NULL. XDG base directory specification: relative ones are
+ * ignored. */
 static const char *env_dir(const char *name)
 {
 	const char *v = getenv(name);
@@ -43,7 +44,8 @@ static int find_user(struct unit_dirs *d, struct err **e)
 {
 	struct passwd pw, *found = NULL;
 	char buf[16384];
-	const char *home = d->root_mode ? NULL : env_dir("HOME"); /* sudo may keep the HOME of somebody else */
+	const char *home =
+		d->root_mode ? NULL : env_dir("HOME"); /* sudo may keep the HOME of somebody else */
 
 	(void)getpwuid_r(d->uid, &pw, buf, sizeof buf, &found);
 	d->user = found ? xstrdup(found->pw_name) : xasprintf("%u", (unsigned)d->uid);
@@ -58,7 +60,8 @@ static int find_user(struct unit_dirs *d, struct err **e)
 }
 
 /* SBXSV_X_DIR, or BASE/sbxsv, or BASE/sbxsv-INSTANCE. */
-static int choose(char **ret, const char *variable, const char *base, const char *instance, const char *below, struct err **e)
+static int choose(char **ret, const char *variable, const char *base, const char *instance, const char *below,
+		  struct err **e)
 {
 	const char *v = getenv(variable);
 	CLEANUP_FREE char *dir = NULL;
@@ -69,8 +72,8 @@ static int choose(char **ret, const char *variable, const char *base, const char
 		*ret = path_join("/", v);
 		return 0;
 	}
-	dir = xasprintf("%s/%s%s%s%s", base, below ? "" : "sbxsv", !below && instance ? "-" : "", !below && instance ? instance : "",
-			below ? below : "");
+	dir = xasprintf("%s/%s%s%s%s", base, below ? "" : "sbxsv", !below && instance ? "-" : "",
+			!below && instance ? instance : "", below ? below : "");
 	*ret = path_join("/", dir);
 	return 0;
 }
@@ -87,7 +90,8 @@ static char *run_user(uid_t uid)
 
 static void find_bases(struct unit_dirs *d, char **ret_config, bool *ret_no_runtime)
 {
-	const char *config = env_dir("XDG_CONFIG_HOME"), *state = env_dir("XDG_STATE_HOME"), *runtime = env_dir("XDG_RUNTIME_DIR");
+	const char *config = env_dir("XDG_CONFIG_HOME"), *state = env_dir("XDG_STATE_HOME"),
+		   *runtime = env_dir("XDG_RUNTIME_DIR");
 
 	if (d->root_mode) {
 		*ret_config = xstrdup("/etc");
@@ -101,7 +105,8 @@ static void find_bases(struct unit_dirs *d, char **ret_config, bool *ret_no_runt
 	*ret_no_runtime = !d->runtime_home;
 }
 
-static int choose_all(struct unit_dirs *d, const char *config, bool no_runtime, const char *instance, struct err **e)
+static int choose_all(struct unit_dirs *d, const char *config, bool no_runtime, const char *instance,
+		      struct err **e)
 {
 	if (choose(&d->config, "SBXSV_CONFIG_DIR", config, instance, NULL, e) < 0 ||
 	    choose(&d->state, "SBXSV_STATE_DIR", d->state_home, instance, NULL, e) < 0 ||
@@ -132,10 +137,11 @@ int unit_dirs_init(struct unit_dirs *d, const char *instance, struct err **e)
 {
 	CLEANUP_FREE char *config = NULL;
 	bool no_runtime = false;
-	struct unit_dirs n = { .uid = geteuid(), .root_mode = is_root_supervisor() };
+	struct unit_dirs n = {.uid = geteuid(), .root_mode = is_root_supervisor()};
 
 	if (instance && (!unit_name_valid(instance) || strchr(instance, '@')))
-		return err_set(e, 0, "--instance %s: the name must be like that of an app: a-z 0-9 _ -", instance);
+		return err_set(e, 0, "--instance %s: the name must be like that of an app: a-z 0-9 _ -",
+			       instance);
 	if (find_user(&n, e) < 0) {
 		unit_dirs_finish(&n);
 		return -1;
@@ -162,5 +168,5 @@ void unit_dirs_finish(struct unit_dirs *d)
 	free(d->user);
 	free(d->state_home);
 	free(d->runtime_home);
-	*d = (struct unit_dirs){ 0 };
+	*d = (struct unit_dirs){0};
 }

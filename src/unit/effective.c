@@ -1,4 +1,5 @@
-/* The merged unit as text that could be a unit itself, each line under a comment that says where it is from. */
+/* The merged unit as text that could be a unit itself, each line under a comment that says where it is from.
+ */
 #include "unit/internal.h"
 #include <string.h>
 
@@ -25,7 +26,7 @@ static void print_section(const struct assigns *all, const char *section, struct
 
 char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p)
 {
-	CLEANUP(assigns_finish) struct assigns all = { 0 };
+	CLEANUP(assigns_finish) struct assigns all = {0};
 	struct strbuf out = STRBUF_INIT;
 	const char *section = "";
 

@@ -1,7 +1,7 @@
 /*
- * EnvironmentFile: NAME=value lines as systemd.exec(5) and most .env files have them. Nothing is expanded; a value may
- * stand in single quotes (as it is) or double quotes (\" \\ \$ and \` are escapes). "export " in front is accepted because
- * such files are also sourced by shells.
+ * EnvironmentFile: NAME=value lines as systemd.exec(5) and most .env files have them. Nothing is expanded; a
+ * value may stand in single quotes (as it is) or double quotes (\" \\ \$ and \` are escapes). "export " in
+ * front is accepted because such files are also sourced by shells.
  */
 #include "unit/internal.h"
 #include <string.h>
@@ -36,7 +36,8 @@ static void env_line(char *s, const char *shown, unsigned line, struct strv *ret
 		s = str_trim(s + strlen("export "));
 	eq = strchr(s, '=');
 	if (!eq || check_env_name(s, (size_t)(eq - s)) < 0) {
-		unit_problem_add(p, shown, line, "not NAME=value"); /* the text may be a secret: it is not repeated */
+		unit_problem_add(p, shown, line,
+				 "not NAME=value"); /* the text may be a secret: it is not repeated */
 		return;
 	}
 	*eq++ = 0;
@@ -46,7 +47,8 @@ static void env_line(char *s, const char *shown, unsigned line, struct strv *ret
 		strv_addf(ret, "%s=%s", s, value);
 }
 
-int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret, struct unit_problems *p)
+int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret,
+			struct unit_problems *p)
 {
 	const char *at = text, *end = text + len;
 	size_t before = p->n;

@@ -74,7 +74,8 @@ static bool listen_equal(const struct unit *a, const struct unit *b)
 	if (a->n_listen != b->n_listen)
 		return false;
 	for (size_t i = 0; i < a->n_listen; i++)
-		if (a->listen[i].host_port != b->listen[i].host_port || a->listen[i].app_port != b->listen[i].app_port)
+		if (a->listen[i].host_port != b->listen[i].host_port ||
+		    a->listen[i].app_port != b->listen[i].app_port)
 			return false;
 	return true;
 }
@@ -103,7 +104,8 @@ bool value_equal(const struct unit_key *k, const void *base_a, const void *base_
 		return listen_equal(ua, ub);
 	case S_LOOPBACK:
 		return ua->n_loopback == ub->n_loopback &&
-		       (!ua->n_loopback || memcmp(ua->loopback, ub->loopback, ua->n_loopback * sizeof *ua->loopback) == 0);
+		       (!ua->n_loopback ||
+			memcmp(ua->loopback, ub->loopback, ua->n_loopback * sizeof *ua->loopback) == 0);
 	case S_LIST:
 		break;
 	}

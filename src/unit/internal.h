@@ -12,15 +12,49 @@ struct reader_handler {
 	void *data;
 };
 /* Calls the handler for every well-formed line, in order; every other line is one problem. */
-void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h, struct unit_problems *p);
+void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
+		  struct unit_problems *p);
 /* At most ~60 bytes of text, safe to show. Owned by caller. */
 char *shown_text(const char *s);
 
 /* --- keys.c: the table --- */
 enum key_kind {
-	K_TEXT, K_SHELL, K_WORDS, K_PATH, K_PATHS, K_PATHS_OPT, K_PATH_STRV, K_ENUM, K_ENUM_STR, K_ENUM_BOOL, K_BOOL, K_MS,
-	K_UINT, K_COUNT, K_SIZE, K_NICE, K_CPU, K_SIGNAL, K_URLPATH, K_APPS, K_ENV, K_ENVNAMES, K_USER, K_STATUS, K_SECRET,
-	K_DEVICE, K_HOSTS, K_ADDRESSES, K_PORTS, K_LISTEN, K_LOOPBACK, K_IP, K_PROXY_URL, K_PROFILE, K_NEED, K_HOOK,
+	K_TEXT,
+	K_SHELL,
+	K_WORDS,
+	K_PATH,
+	K_PATHS,
+	K_PATHS_OPT,
+	K_PATH_STRV,
+	K_ENUM,
+	K_ENUM_STR,
+	K_ENUM_BOOL,
+	K_BOOL,
+	K_MS,
+	K_UINT,
+	K_COUNT,
+	K_SIZE,
+	K_NICE,
+	K_CPU,
+	K_SIGNAL,
+	K_URLPATH,
+	K_APPS,
+	K_ENV,
+	K_ENVNAMES,
+	K_USER,
+	K_STATUS,
+	K_SECRET,
+	K_DEVICE,
+	K_HOSTS,
+	K_ADDRESSES,
+	K_PORTS,
+	K_LISTEN,
+	K_LOOPBACK,
+	K_IP,
+	K_PROXY_URL,
+	K_PROFILE,
+	K_NEED,
+	K_HOOK,
 };
 enum {
 	KEY_UNIT_ONLY = 1, /* has no meaning in a profile */
@@ -33,9 +67,10 @@ struct key_table {
 extern const struct key_table unit_table, conf_table;
 const struct unit_key *key_find(const struct key_table *t, const char *section, const char *name);
 /* Reports an unknown section or key with the nearest word, or the section it belongs to. */
-bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line, struct unit_problems *p);
-void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown, unsigned line,
-			struct unit_problems *p);
+bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
+		       struct unit_problems *p);
+void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown,
+			unsigned line, struct unit_problems *p);
 /* Has the text of `default_text` a value the parser understands? ("(listen)" and "" are words for people.) */
 bool key_has_default(const struct unit_key *k);
 
@@ -50,17 +85,34 @@ struct value_ctx {
 enum { NO_HOME = -100 }; /* err_code of a value that needs the unknown home: one report a unit is enough */
 /* %h %n %i %t %S %% $PORT ${PORT}, and with `tilde` a leading ~ or ~/. Appends to out. */
 int expand_text(const struct value_ctx *c, const char *raw, bool tilde, struct strbuf *out, struct err **e);
-/* Shell-like words: ' " \ quoting, expansion inside words, no splitting after expansion; `key` is for messages. */
-int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret, struct err **e);
+/* Shell-like words: ' " \ quoting, expansion inside words, no splitting after expansion; `key` is for
+ * messages. */
+int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
+		 struct err **e);
 
 /* --- values.c: one value of one key into the field of its struct --- */
 /* An empty text clears a list. On failure nothing is changed. */
-int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw, const char *origin, struct err **e);
+int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
+	      const char *origin, struct err **e);
 bool value_equal(const struct unit_key *k, const void *a, const void *b);
 void value_free(const struct unit_key *k, void *base);
 int enum_index(const struct unit_key *k, const char *text); /* -1; '!' is not part of the word */
 const char *enum_word(const struct unit_key *k, size_t i);
 bool enum_in_force(const struct unit_key *k, const char *text);
+/* What a setter gets. */
+struct set {
+	const struct value_ctx *c;
+	const struct unit_key *k;
+	void *base, *field;
+	const char *raw;  /* as written */
+	const char *text; /* expanded, for the kinds that are one text */
+	const char *origin;
+};
+/* lists.c */
+int set_word_list(struct set *s, struct err **e);
+int set_need_range(struct set *s, struct err **e);
+int set_hook(struct set *s, struct err **e);
+void list_drop_named(struct unit_list *l, const char *name); /* elements "NAME=..." */
 /* kinds.c: checks of single words */
 int check_path(const char *text, struct err **e); /* absolute, no "..", sane length */
 int check_env_name(const char *s, size_t n);
@@ -93,7 +145,8 @@ struct assigns {
 	size_t n, cap;
 };
 void assigns_finish(struct assigns *a);
-void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret, struct unit_problems *p);
+void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
+		  struct unit_problems *p);
 /* Everything that surrounds a build. The disk is behind these callbacks. */
 struct build_env {
 	const struct unit_dirs *dirs;
@@ -103,10 +156,10 @@ struct build_env {
 	char *(*home)(void *data, const char *user, struct err **e);
 	void *data;
 };
-/* Sources in order (unit, then drop-ins). `ret_assigns` may be NULL; filled with what survives the merge, profile first,
- * even when there are problems. */
-struct unit *unit_build(const struct build_env *env, const char *name, const char *path, const struct sources *s,
-			struct unit_problems *p, struct assigns *ret_assigns);
+/* Sources in order (unit, then drop-ins). `ret_assigns` may be NULL; filled with what survives the merge,
+ * profile first, even when there are problems. */
+struct unit *unit_build(const struct build_env *env, const char *name, const char *path,
+			const struct sources *s, struct unit_problems *p, struct assigns *ret_assigns);
 
 /* --- validate.c: rules between keys --- */
 struct key_state { /* where a key got its value; NULL: the default */
@@ -117,7 +170,7 @@ struct validate {
 	const char *shown; /* the unit file, for what is missing */
 	const struct unit_dirs *dirs;
 	const struct key_state *states; /* by index in unit_table */
-	const char *home; /* of the app's user; NULL: unknown */
+	const char *home;               /* of the app's user; NULL: unknown */
 	struct unit_problems *p;
 };
 void unit_validate(const struct validate *v);
@@ -125,8 +178,11 @@ const struct assign *state_of(const struct key_state *states, const char *sectio
 
 /* --- scan.c, trust.c: the disk --- */
 enum trust_want { TRUST_FILE, TRUST_DIR };
-/* Opens for reading what only trusted users can change. -1 with the reason (without the path itself in front). */
+/* Opens for reading what only trusted users can change. -1 with the reason (without the path itself in
+ * front). */
 int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e);
 /* All sources of a unit but its profile. -1: nothing was readable. */
-int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path, struct unit_problems *p);
-struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p, struct assigns *ret_assigns);
+int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
+		 struct unit_problems *p);
+struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
+			    struct assigns *ret_assigns);

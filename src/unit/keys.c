@@ -1,65 +1,72 @@
 /*
- * The key table: every key of unit files and of sbxsv.conf, its type, default and place. The man page, completions and
- * tests are checked against it. `live` means that a reload applies a change to the running app; `LATER` that this version
- * reads and checks the key but does not act on it, which unit.not_in_force then says for each unit that uses it.
+ * The key table: every key of unit files and of sbxsv.conf, its type, default and place. The man page,
+ * completions and tests are checked against it. `live` means that a reload applies a change to the running
+ * app; `LATER` that this version reads and checks the key but does not act on it, which unit.not_in_force
+ * then says for each unit that uses it.
  */
 #include "unit/internal.h"
 #include <stddef.h>
 #include <string.h>
 
-#define LIST  .list = true
-#define LIVE  .live = true
-#define LATER .in_force = false
-#define UNIT_ONLY .flags = KEY_UNIT_ONLY
-#define BLOCKS .flags = KEY_BLOCKS
+#define LIST          .list = true
+#define LIVE          .live = true
+#define LATER         .in_force = false
+#define UNIT_ONLY     .flags = KEY_UNIT_ONLY
+#define BLOCKS        .flags = KEY_BLOCKS
 #define RANGE(lo, hi) .min = (lo), .max = (hi)
-#define WORDS(...) .words = (const char *const[]){ __VA_ARGS__, NULL }
+#define WORDS(...)                                                                                           \
+	.words = (const char *const[])                                                                       \
+	{                                                                                                    \
+		__VA_ARGS__, NULL                                                                            \
+	}
 
-#define TYPE_K_TEXT "text"
-#define TYPE_K_SHELL "shell line"
-#define TYPE_K_WORDS "command"
-#define TYPE_K_PATH "path"
-#define TYPE_K_PATHS "path"
+#define TYPE_K_TEXT      "text"
+#define TYPE_K_SHELL     "shell line"
+#define TYPE_K_WORDS     "command"
+#define TYPE_K_PATH      "path"
+#define TYPE_K_PATHS     "path"
 #define TYPE_K_PATHS_OPT "path or -path"
 #define TYPE_K_PATH_STRV "path"
-#define TYPE_K_ENUM "word"
-#define TYPE_K_ENUM_STR "word"
+#define TYPE_K_ENUM      "word"
+#define TYPE_K_ENUM_STR  "word"
 #define TYPE_K_ENUM_BOOL "word"
-#define TYPE_K_BOOL "yes or no"
-#define TYPE_K_MS "duration"
-#define TYPE_K_UINT "number"
-#define TYPE_K_COUNT "number"
-#define TYPE_K_SIZE "size"
-#define TYPE_K_NICE "number"
-#define TYPE_K_CPU "percentage"
-#define TYPE_K_SIGNAL "signal"
-#define TYPE_K_URLPATH "URL path"
-#define TYPE_K_APPS "app names"
-#define TYPE_K_ENV "NAME=value words"
-#define TYPE_K_ENVNAMES "variable names"
-#define TYPE_K_USER "user"
-#define TYPE_K_STATUS "exit statuses"
-#define TYPE_K_SECRET "names of secret places"
-#define TYPE_K_DEVICE "path below /dev"
-#define TYPE_K_HOSTS "host rules"
+#define TYPE_K_BOOL      "yes or no"
+#define TYPE_K_MS        "duration"
+#define TYPE_K_UINT      "number"
+#define TYPE_K_COUNT     "number"
+#define TYPE_K_SIZE      "size"
+#define TYPE_K_NICE      "number"
+#define TYPE_K_CPU       "percentage"
+#define TYPE_K_SIGNAL    "signal"
+#define TYPE_K_URLPATH   "URL path"
+#define TYPE_K_APPS      "app names"
+#define TYPE_K_ENV       "NAME=value words"
+#define TYPE_K_ENVNAMES  "variable names"
+#define TYPE_K_USER      "user"
+#define TYPE_K_STATUS    "exit statuses"
+#define TYPE_K_SECRET    "names of secret places"
+#define TYPE_K_DEVICE    "path below /dev"
+#define TYPE_K_HOSTS     "host rules"
 #define TYPE_K_ADDRESSES "address rules"
-#define TYPE_K_PORTS "ports"
-#define TYPE_K_LISTEN "PORT or HOSTPORT:APPPORT"
-#define TYPE_K_LOOPBACK "ports"
-#define TYPE_K_IP "address"
+#define TYPE_K_PORTS     "ports"
+#define TYPE_K_LISTEN    "PORT or HOSTPORT:APPPORT"
+#define TYPE_K_LOOPBACK  "ports"
+#define TYPE_K_IP        "address"
 #define TYPE_K_PROXY_URL "proxy URL"
-#define TYPE_K_PROFILE "profile"
-#define TYPE_K_NEED "words"
-#define TYPE_K_HOOK "command"
+#define TYPE_K_PROFILE   "profile"
+#define TYPE_K_NEED      "words"
+#define TYPE_K_HOOK      "command"
 
 /* The flags of a row come last and may set in_force again: the override is meant. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
-#define ROW(str, sec, nm, knd, fld, def, hlp, ...)                                                                   \
-	{ .section = (sec), .name = (nm), .type = TYPE_##knd, .default_text = (def), .help = (hlp), .in_force = true, \
-	  .kind = (knd), .offset = offsetof(str, fld), __VA_ARGS__ }
+#define ROW(str, sec, nm, knd, fld, def, hlp, ...)                                                           \
+	{                                                                                                    \
+		.section = (sec), .name = (nm), .type = TYPE_##knd, .default_text = (def), .help = (hlp),    \
+		.in_force = true, .kind = (knd), .offset = offsetof(str, fld), __VA_ARGS__                   \
+	}
 #define U(...) ROW(struct unit, __VA_ARGS__)
 #define C(...) ROW(struct conf, __VA_ARGS__)
 
@@ -176,7 +183,7 @@ static const struct unit_key unit_rows[] = {
 	U("Audit", "Trace", K_BOOL, audit_trace, "no", "record what the app opens", LATER),
 	/* clang-format on */
 };
-const struct key_table unit_table = { unit_rows, ELEMENTS(unit_rows) };
+const struct key_table unit_table = {unit_rows, ELEMENTS(unit_rows)};
 
 static const struct unit_key conf_rows[] = {
 	/* clang-format off */
@@ -185,7 +192,7 @@ static const struct unit_key conf_rows[] = {
 	C("Sandbox", "Read", K_PATHS_OPT, allowlist, "", "path every app with ReadMode=allowlist may read", LIST),
 	/* clang-format on */
 };
-const struct key_table conf_table = { conf_rows, ELEMENTS(conf_rows) };
+const struct key_table conf_table = {conf_rows, ELEMENTS(conf_rows)};
 
 const struct unit_key *unit_keys(size_t *ret_n)
 {
@@ -206,9 +213,10 @@ bool key_has_default(const struct unit_key *k)
 	return k->default_text[0] && k->default_text[0] != '(';
 }
 
-bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line, struct unit_problems *p)
+bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
+		       struct unit_problems *p)
 {
-	CLEANUP_STRV struct strv names = { 0 };
+	CLEANUP_STRV struct strv names = {0};
 	const char *near;
 
 	for (size_t i = 0; i < t->n; i++) {
@@ -225,10 +233,10 @@ bool key_section_check(const struct key_table *t, const char *section, const cha
 	return false;
 }
 
-void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown, unsigned line,
-			struct unit_problems *p)
+void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown,
+			unsigned line, struct unit_problems *p)
 {
-	CLEANUP_STRV struct strv names = { 0 };
+	CLEANUP_STRV struct strv names = {0};
 	const char *near, *home = NULL;
 
 	for (size_t i = 0; i < t->n; i++) {
@@ -239,9 +247,11 @@ void key_report_unknown(const struct key_table *t, const char *section, const ch
 	}
 	near = str_nearest(name, (const char *const *)names.v);
 	if (home)
-		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: it belongs in [%s]", name, section, home);
+		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: it belongs in [%s]", name,
+				 section, home);
 	else if (near)
-		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: did you mean %s=?", name, section, near);
+		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: did you mean %s=?", name, section,
+				 near);
 	else
 		unit_problem_add(p, shown, line, "%s= is not a key of [%s]", name, section);
 }

@@ -9,7 +9,7 @@
 void list_add(struct unit_list *l, char *text, const char *origin)
 {
 	VEC_GROW(l->v, l->n, l->cap);
-	l->v[l->n++] = (struct unit_value){ .text = text, .origin = xstrdup(origin) };
+	l->v[l->n++] = (struct unit_value){.text = text, .origin = xstrdup(origin)};
 }
 
 void list_clear(struct unit_list *l)
@@ -19,7 +19,7 @@ void list_clear(struct unit_list *l)
 		free(l->v[i].origin);
 	}
 	free(l->v);
-	*l = (struct unit_list){ 0 };
+	*l = (struct unit_list){0};
 }
 
 int check_path(const char *text, struct err **e)
@@ -75,7 +75,7 @@ static bool version_ok(const char *s, size_t n)
 
 int check_version_range(const char *s, struct err **e)
 {
-	static const char *const ops[] = { ">=", "<=", ">", "<", "=", "^", "~", "" };
+	static const char *const ops[] = {">=", "<=", ">", "<", "=", "^", "~", ""};
 	const char *t = s;
 
 	while (*t) {
@@ -84,7 +84,8 @@ int check_version_range(const char *s, struct err **e)
 		while (strncmp(t, ops[i], strlen(ops[i])) != 0)
 			i++;
 		if (!version_ok(t + strlen(ops[i]), n - strlen(ops[i])))
-			return err_set(e, 0, "%s is not a version range such as >=18, >=3.10 <4, ^18 or 18.x", s);
+			return err_set(e, 0, "%s is not a version range such as >=18, >=3.10 <4, ^18 or 18.x",
+				       s);
 		t += n;
 		t += strspn(t, " ");
 	}
@@ -93,7 +94,7 @@ int check_version_range(const char *s, struct err **e)
 
 int check_proxy_url(const char *s, struct err **e)
 {
-	static const char *const schemes[] = { "http://", "socks5://" };
+	static const char *const schemes[] = {"http://", "socks5://"};
 	uint16_t port;
 
 	for (size_t i = 0; i < ELEMENTS(schemes); i++) {

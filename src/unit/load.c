@@ -1,7 +1,8 @@
 /*
- * From sources (profile, unit, drop-ins) to a unit. Every source is read into assignments; they are applied in order,
- * so that each bad value is reported even where a later file replaces it. Listen= and User= go first, because $PORT and
- * ~ in other values depend on them. Pure: files and users come through struct build_env.
+ * From sources (profile, unit, drop-ins) to a unit. Every source is read into assignments; they are applied
+ * in order, so that each bad value is reported even where a later file replaces it. Listen= and User= go
+ * first, because $PORT and ~ in other values depend on them. Pure: files and users come through struct
+ * build_env.
  */
 #include "unit/internal.h"
 #include <string.h>
@@ -34,28 +35,31 @@ static void on_key(void *data, const char *section, const char *name, const char
 		return;
 	}
 	if (r->src->layer == LAYER_PROFILE && (k->flags & KEY_UNIT_ONLY)) {
-		unit_problem_add(r->p, r->src->shown, line, "[%s] %s= belongs in a unit, not in a profile", section, name);
+		unit_problem_add(r->p, r->src->shown, line, "[%s] %s= belongs in a unit, not in a profile",
+				 section, name);
 		return;
 	}
 	for (size_t i = r->first; !k->list && i < out->n; i++)
 		if (out->v[i].key == k) {
-			unit_problem_add(r->p, r->src->shown, line, "[%s] %s= is set twice in this file (first in line %u)", section,
+			unit_problem_add(r->p, r->src->shown, line,
+					 "[%s] %s= is set twice in this file (first in line %u)", section,
 					 name, out->v[i].line);
 			return;
 		}
 	VEC_GROW(out->v, out->n, out->cap);
-	out->v[out->n++] = (struct assign){ .key = k,
-					    .raw = xstrdup(value),
-					    .origin = xasprintf("%s:%u", r->src->shown, line),
-					    .shown = xstrdup(r->src->shown),
-					    .line = line,
-					    .layer = r->src->layer };
+	out->v[out->n++] = (struct assign){.key = k,
+					   .raw = xstrdup(value),
+					   .origin = xasprintf("%s:%u", r->src->shown, line),
+					   .shown = xstrdup(r->src->shown),
+					   .line = line,
+					   .layer = r->src->layer};
 }
 
-void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret, struct unit_problems *p)
+void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
+		  struct unit_problems *p)
 {
-	struct source_reader r = { .src = src, .t = t, .out = ret, .first = ret->n, .p = p };
-	const struct reader_handler h = { .section = on_section, .key = on_key, .data = &r };
+	struct source_reader r = {.src = src, .t = t, .out = ret, .first = ret->n, .p = p};
+	const struct reader_handler h = {.section = on_section, .key = on_key, .data = &r};
 
 	reader_parse(src->shown, src->text, src->len, &h, p);
 }
@@ -72,7 +76,7 @@ void assigns_finish(struct assigns *a)
 	for (size_t i = 0; i < a->n; i++)
 		assign_finish(&a->v[i]);
 	free(a->v);
-	*a = (struct assigns){ 0 };
+	*a = (struct assigns){0};
 }
 
 void sources_finish(struct sources *s)
@@ -83,7 +87,7 @@ void sources_finish(struct sources *s)
 		free(s->v[i].text);
 	}
 	free(s->v);
-	*s = (struct sources){ 0 };
+	*s = (struct sources){0};
 }
 
 /* --- the build --- */
@@ -123,19 +127,20 @@ static void add_profile(struct build *b)
 	const struct assign *named = last_of(&b->all, "Sandbox", "Profile");
 	const struct unit_key *key = key_find(&unit_table, "Sandbox", "Profile");
 	const char *name = named ? named->raw : key->default_text;
-	struct source src = { 0 };
+	struct source src = {0};
 	struct assigns body = b->all;
 	CLEANUP_ERR struct err *e = NULL;
 
 	if (!b->env->profile || !unit_name_valid(name))
 		return; /* a bad name is reported when its value is set */
 	if (!b->env->profile(b->env->data, name, &src, &e)) {
-		unit_problem_add(b->p, named ? named->shown : b->shown, named ? named->line : 0, "Profile=%s: %s", name, err_msg(e));
+		unit_problem_add(b->p, named ? named->shown : b->shown, named ? named->line : 0,
+				 "Profile=%s: %s", name, err_msg(e));
 		return;
 	}
 	src.layer = LAYER_PROFILE;
 	strv_add(&b->u->sources, src.path);
-	b->all = (struct assigns){ 0 };
+	b->all = (struct assigns){0};
 	source_parse(&src, &unit_table, &b->all, b->p);
 	for (size_t i = 0; i < body.n; i++) {
 		VEC_GROW(b->all.v, b->all.n, b->all.cap);
@@ -169,8 +174,10 @@ static void apply_all(struct build *b, bool early)
 
 		if ((a->key->kind == K_LISTEN) != early)
 			continue;
-		if (value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 && !(err_code(e) == NO_HOME && b->home_reported)) {
-			unit_problem_add(b->p, a->shown, a->line, "[%s] %s=: %s", a->key->section, a->key->name, err_msg(e));
+		if (value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 &&
+		    !(err_code(e) == NO_HOME && b->home_reported)) {
+			unit_problem_add(b->p, a->shown, a->line, "[%s] %s=: %s", a->key->section,
+					 a->key->name, err_msg(e));
 			b->home_reported = b->home_reported || err_code(e) == NO_HOME;
 		}
 		if (!*a->raw)
@@ -184,11 +191,13 @@ static void apply_all(struct build *b, bool early)
 /* Exec= and Shell= are one choice: the later file decides, one file may name only one. */
 static void choose_command(struct build *b)
 {
-	const struct assign *exec = state_of(b->states, "App", "Exec"), *shell = state_of(b->states, "App", "Shell");
+	const struct assign *exec = state_of(b->states, "App", "Exec"),
+			    *shell = state_of(b->states, "App", "Shell");
 
 	if (exec && shell) {
 		if (strcmp(exec->shown, shell->shown) == 0)
-			unit_problem_add(b->p, shell->shown, shell->line, "Exec= and Shell= exclude each other (Exec= is in line %u)",
+			unit_problem_add(b->p, shell->shown, shell->line,
+					 "Exec= and Shell= exclude each other (Exec= is in line %u)",
 					 exec->line);
 		if (exec > shell) {
 			free(b->u->shell);
@@ -204,7 +213,8 @@ static void choose_command(struct build *b)
 /* Defaults that depend on other keys. */
 static void derive(struct build *b)
 {
-	const struct assign *wd = state_of(b->states, "App", "WorkingDirectory"), *ad = state_of(b->states, "App", "AppDirectory"),
+	const struct assign *wd = state_of(b->states, "App", "WorkingDirectory"),
+			    *ad = state_of(b->states, "App", "AppDirectory"),
 			    *egress = state_of(b->states, "Network", "Egress");
 	struct unit *u = b->u;
 
@@ -216,8 +226,11 @@ static void derive(struct build *b)
 	if (!state_of(b->states, "Ready", "Type"))
 		u->ready = u->n_listen ? UNIT_READY_LISTEN : UNIT_READY_EXEC;
 	/* Egress=off of a profile is a default like any other: Allow= of the unit overrules it. */
-	if (u->egress == UNIT_EGRESS_OFF && (!egress || egress->layer == LAYER_PROFILE) && (u->allow.n || u->allow_address.n))
+	if (u->egress == UNIT_EGRESS_OFF && (!egress || egress->layer == LAYER_PROFILE) &&
+	    (u->allow.n || u->allow_address.n)) {
 		u->egress = UNIT_EGRESS_HOSTS;
+		b->states[key_find(&unit_table, "Network", "Egress") - unit_table.v].first = NULL;
+	}
 }
 
 /* --- what is read but not acted on --- */
@@ -239,11 +252,11 @@ static void note_not_in_force(struct build *b)
 		if (k->kind == K_ENUM_BOOL && b->u->enforce != UNIT_ENFORCE_REQUIRED)
 			blocks = false;
 		if (!k->in_force)
-			strv_addf(&b->u->not_in_force, "%s [%s] %s= is read but not in force yet%s", a->origin, k->section, k->name,
-				  blocks ? NOT_STARTED : "");
+			strv_addf(&b->u->not_in_force, "%s [%s] %s= is read but not in force yet%s",
+				  a->origin, k->section, k->name, blocks ? NOT_STARTED : "");
 		else if (k->words && !enum_in_force(k, a->raw))
-			strv_addf(&b->u->not_in_force, "%s [%s] %s=%s is read but not in force yet%s", a->origin, k->section, k->name,
-				  a->raw, blocks ? NOT_STARTED : "");
+			strv_addf(&b->u->not_in_force, "%s [%s] %s=%s is read but not in force yet%s",
+				  a->origin, k->section, k->name, a->raw, blocks ? NOT_STARTED : "");
 	}
 	unit_free(plain);
 }
@@ -301,11 +314,17 @@ static void build_values(struct build *b)
 	if (b->u->n_listen)
 		b->ctx.port = b->u->listen[0].app_port;
 	else if (state_of(b->states, "Network", "Listen"))
-		b->ctx.port = 1; /* a bad Listen= is reported already: any value keeps $PORT from being a second error */
+		b->ctx.port = 1; /* a bad Listen= is reported already: any value keeps $PORT from being a
+				    second error */
 	apply_all(b, false);
 	derive(b);
 	if (b->p->n == b->before) /* what follows from an error above would only hide it */
-		unit_validate(&(struct validate){ .u = b->u, .shown = b->shown, .dirs = b->env->dirs, .states = b->states, .home = b->ctx.home, .p = b->p });
+		unit_validate(&(struct validate){.u = b->u,
+						 .shown = b->shown,
+						 .dirs = b->env->dirs,
+						 .states = b->states,
+						 .home = b->ctx.home,
+						 .p = b->p});
 	note_not_in_force(b);
 }
 
@@ -313,7 +332,9 @@ static void build_values(struct build *b)
 static void sort_problems(struct unit_problems *p, size_t first)
 {
 	for (size_t i = first + 1; i < p->n; i++)
-		for (size_t j = i; j > first && strcmp(p->v[j - 1].file, p->v[j].file) == 0 && p->v[j - 1].line > p->v[j].line; j--) {
+		for (size_t j = i; j > first && strcmp(p->v[j - 1].file, p->v[j].file) == 0 &&
+				   p->v[j - 1].line > p->v[j].line;
+		     j--) {
 			struct unit_problem swap = p->v[j];
 
 			p->v[j] = p->v[j - 1];
@@ -321,10 +342,10 @@ static void sort_problems(struct unit_problems *p, size_t first)
 		}
 }
 
-struct unit *unit_build(const struct build_env *env, const char *name, const char *path, const struct sources *s,
-			struct unit_problems *p, struct assigns *ret_assigns)
+struct unit *unit_build(const struct build_env *env, const char *name, const char *path,
+			const struct sources *s, struct unit_problems *p, struct assigns *ret_assigns)
 {
-	CLEANUP(build_finish) struct build b = { .env = env, .p = p, .shown = s->v[0].shown, .before = p->n };
+	CLEANUP(build_finish) struct build b = {.env = env, .p = p, .shown = s->v[0].shown, .before = p->n};
 	const char *at = strchr(name, '@');
 
 	b.u = xcalloc(1, sizeof *b.u);
@@ -332,7 +353,7 @@ struct unit *unit_build(const struct build_env *env, const char *name, const cha
 	b.u->name = xstrdup(name);
 	b.u->instance = at ? xstrdup(at + 1) : NULL;
 	b.u->file = xstrdup(path);
-	b.ctx = (struct value_ctx){ .dirs = env->dirs, .name = b.u->name, .instance = b.u->instance };
+	b.ctx = (struct value_ctx){.dirs = env->dirs, .name = b.u->name, .instance = b.u->instance};
 	for (size_t i = 0; i < s->n; i++) {
 		strv_add(&b.u->sources, s->v[i].path);
 		source_parse(&s->v[i], &unit_table, &b.all, p);
@@ -345,13 +366,14 @@ struct unit *unit_build(const struct build_env *env, const char *name, const cha
 	return p->n == b.before ? TAKE_PTR(b.u) : NULL;
 }
 
-struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
-			       struct unit_problems *p)
+struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown,
+			       const char *text, size_t len, struct unit_problems *p)
 {
-	const struct build_env env = { .dirs = d };
+	const struct build_env env = {.dirs = d};
 	char file[] = "", *shown_copy = xstrdup(shown), *text_copy = xmalloc(len + 1);
-	struct source one = { .shown = shown_copy, .path = file, .text = text_copy, .len = len, .layer = LAYER_UNIT };
-	struct sources s = { .v = &one, .n = 1 };
+	struct source one = {
+		.shown = shown_copy, .path = file, .text = text_copy, .len = len, .layer = LAYER_UNIT};
+	struct sources s = {.v = &one, .n = 1};
 	struct unit *u;
 
 	memcpy(text_copy, text, len);

@@ -1,11 +1,12 @@
 /*
- * The line reader. inih as distributions build it cuts lines at 200 bytes, strips inline comments, accepts ':' and
- * continuation lines and reports no line numbers, and none of that can be turned off from outside. So every line is
- * checked here first, and inih (ini_parse_stream) gets only lines of two shapes: "[Section]" and "Key=@LINE", where
- * LINE refers to the raw value kept here. Whatever inih would have done to the value it cannot do to the reference.
+ * The line reader. inih as distributions build it cuts lines at 200 bytes, strips inline comments, accepts
+ * ':' and continuation lines and reports no line numbers, and none of that can be turned off from outside. So
+ * every line is checked here first, and inih (ini_parse_stream) gets only lines of two shapes: "[Section]"
+ * and "Key=@LINE", where LINE refers to the raw value kept here. Whatever inih would have done to the value
+ * it cannot do to the reference.
  *
- * Every malformed line is one problem. A bad header makes the keys below it ownerless: they are skipped, because
- * giving them to the section above would be a guess.
+ * Every malformed line is one problem. A bad header makes the keys below it ownerless: they are skipped,
+ * because giving them to the section above would be a guess.
  */
 #include "unit/internal.h"
 #include <ini.h>
@@ -19,8 +20,8 @@ struct reader {
 	size_t first_problem; /* p->n at the start: the limit is per file */
 	unsigned line;
 	bool in_section, skip, crlf_seen, stopped;
-	char *raw;          /* the current line, NUL-terminated, owned */
-	const char *value;  /* into raw */
+	char *raw;         /* the current line, NUL-terminated, owned */
+	const char *value; /* into raw */
 };
 
 char *shown_text(const char *s)
@@ -59,7 +60,8 @@ static bool check_encoding(struct reader *r)
 	size_t len = (size_t)(r->end - r->at);
 
 	r->line = 1;
-	if (len >= 2 && ((t[0] == 0xff && t[1] == 0xfe) || (t[0] == 0xfe && t[1] == 0xff) || !t[0] != !t[1])) {
+	if (len >= 2 &&
+	    ((t[0] == 0xff && t[1] == 0xfe) || (t[0] == 0xfe && t[1] == 0xff) || !t[0] != !t[1])) {
 		problem(r, "the file is UTF-16: save it as UTF-8");
 		return false;
 	}
@@ -85,7 +87,8 @@ static bool next_line(struct reader *r)
 	if (len && start[len - 1] == '\r') {
 		len--;
 		if (!r->crlf_seen)
-			problem(r, "the line ends with CR LF (Windows line ends): convert the file, for example with sed -i 's/\\r$//'");
+			problem(r, "the line ends with CR LF (Windows line ends): convert the file, for "
+				   "example with sed -i 's/\\r$//'");
 		r->crlf_seen = true;
 	}
 	if (memchr(start, 0, len))
@@ -106,7 +109,8 @@ static bool check_bytes(struct reader *r)
 		return true;
 	for (size_t i = 0; safe[i]; i++)
 		if (safe[i] != r->raw[i]) {
-			problem(r, "a control character or broken UTF-8 at column %zu: %.4s", i + 1, safe + i);
+			problem(r, "a control character or broken UTF-8 at column %zu: %.4s", i + 1,
+				safe + i);
 			break;
 		}
 	return false;
@@ -237,7 +241,8 @@ static char *feed(char *buf, int cap, void *data)
 			n = snprintf(buf, (size_t)cap, "%s=@%u\n", r->raw, r->line);
 		if (n > 0 && n < cap)
 			return buf;
-		problem(r, "the line cannot be parsed"); /* names are bounded: only an inih with a tiny buffer gets here */
+		problem(r, "the line cannot be parsed"); /* names are bounded: only an inih with a tiny buffer
+							    gets here */
 	}
 	return NULL;
 }
@@ -247,20 +252,24 @@ static int handle(void *data, const char *section, const char *name, const char 
 	struct reader *r = data;
 	unsigned line;
 
-	/* inih answers for the line it was just given; anything else would attach a value to the wrong key. */
+	/* inih answers for the line it was just given; anything else would attach a value to the wrong key.
+	 */
 	if (sscanf(value, "@%u", &line) != 1 || line != r->line || strcmp(name, r->raw) != 0)
 		return 0;
 	r->h->key(r->h->data, section, name, r->value, line);
 	return 1;
 }
 
-void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h, struct unit_problems *p)
+void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
+		  struct unit_problems *p)
 {
-	struct reader r = { .shown = shown, .at = text, .end = text + len, .h = h, .p = p, .first_problem = p->n };
+	struct reader r = {
+		.shown = shown, .at = text, .end = text + len, .h = h, .p = p, .first_problem = p->n};
 
 	if (!check_encoding(&r))
 		return;
 	if (ini_parse_stream(feed, &r, handle, &r) != 0)
-		unit_problem_add(p, shown, 0, "the INI parser refused a line that was found good: this is a bug in sbxsv");
+		unit_problem_add(p, shown, 0,
+				 "the INI parser refused a line that was found good: this is a bug in sbxsv");
 	free(r.raw);
 }

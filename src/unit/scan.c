@@ -1,6 +1,6 @@
 /*
- * apps.d on the disk: which files make up a unit, and all units of the directory. What one file or directory does wrong
- * is a problem of its app; the others are read as if it were not there.
+ * apps.d on the disk: which files make up a unit, and all units of the directory. What one file or directory
+ * does wrong is a problem of its app; the others are read as if it were not there.
  */
 #include "base/file.h"
 #include "unit/internal.h"
@@ -13,7 +13,8 @@ enum { ENTRIES_MAX = 4096, DROPINS_MAX = 256 };
 /* What editors, package managers and atomic writers leave beside real files. */
 static bool is_scratch(const char *name)
 {
-	return name[0] == '.' || name[0] == '#' || str_ends(name, "~") || str_ends(name, ".tmp") || str_ends(name, ".swp");
+	return name[0] == '.' || name[0] == '#' || str_ends(name, "~") || str_ends(name, ".tmp") ||
+	       str_ends(name, ".swp");
 }
 
 static int compare(const void *a, const void *b)
@@ -22,7 +23,8 @@ static int compare(const void *a, const void *b)
 }
 
 /* Sorted names in a trusted directory that end with `suffix`. */
-static int list_dir(const struct unit_dirs *d, const char *path, const char *suffix, size_t max, struct strv *ret, struct err **e)
+static int list_dir(const struct unit_dirs *d, const char *path, const char *suffix, size_t max,
+		    struct strv *ret, struct err **e)
 {
 	CLEANUP_FD int fd = trust_open(d, path, TRUST_DIR, e);
 	CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -47,8 +49,8 @@ static int list_dir(const struct unit_dirs *d, const char *path, const char *suf
 	return 0;
 }
 
-static int add_file(const struct unit_dirs *d, const char *path, const char *shown, enum layer layer, struct sources *ret,
-		    struct unit_problems *p)
+static int add_file(const struct unit_dirs *d, const char *path, const char *shown, enum layer layer,
+		    struct sources *ret, struct unit_problems *p)
 {
 	CLEANUP_ERR struct err *e = NULL;
 	char *text = NULL;
@@ -59,17 +61,20 @@ static int add_file(const struct unit_dirs *d, const char *path, const char *sho
 		return -1;
 	}
 	VEC_GROW(ret->v, ret->n, ret->cap);
-	ret->v[ret->n++] = (struct source){
-		.shown = xstrdup(shown), .path = path_join("/", path), .text = text, .len = len, .layer = layer
-	};
+	ret->v[ret->n++] = (struct source){.shown = xstrdup(shown),
+					   .path = path_join("/", path),
+					   .text = text,
+					   .len = len,
+					   .layer = layer};
 	return 0;
 }
 
 /* The drop-ins of UNIT.d, if there is one. `shown` is the name of the unit file for people. */
-static void add_dropins(const struct unit_dirs *d, const char *unit_path, const char *shown, struct sources *ret, struct unit_problems *p)
+static void add_dropins(const struct unit_dirs *d, const char *unit_path, const char *shown,
+			struct sources *ret, struct unit_problems *p)
 {
 	CLEANUP_FREE char *dir = xasprintf("%s.d", unit_path), *dir_shown = xasprintf("%s.d", shown);
-	CLEANUP_STRV struct strv names = { 0 };
+	CLEANUP_STRV struct strv names = {0};
 	CLEANUP_ERR struct err *e = NULL;
 	struct stat st;
 
@@ -80,7 +85,8 @@ static void add_dropins(const struct unit_dirs *d, const char *unit_path, const 
 		return;
 	}
 	for (size_t i = 0; i < names.n; i++) {
-		CLEANUP_FREE char *path = xasprintf("%s/%s", dir, names.v[i]), *file = xasprintf("%s/%s", dir_shown, names.v[i]);
+		CLEANUP_FREE char *path = xasprintf("%s/%s", dir, names.v[i]),
+				  *file = xasprintf("%s/%s", dir_shown, names.v[i]);
 
 		(void)add_file(d, path, file, LAYER_DROPIN, ret, p);
 	}
@@ -101,10 +107,13 @@ static char *template_of(const char *name)
 	return at ? xstrndup(name, (size_t)(at - name) + 1) : NULL;
 }
 
-int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path, struct unit_problems *p)
+int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
+		 struct unit_problems *p)
 {
-	CLEANUP_FREE char *file = xasprintf("%s.app", name), *path = path_join(d->apps, file), *template = template_of(name);
-	CLEANUP_FREE char *tfile = template ? xasprintf("%s.app", template) : NULL, *tpath = tfile ? path_join(d->apps, tfile) : NULL;
+	CLEANUP_FREE char *file = xasprintf("%s.app", name), *path = path_join(d->apps, file),
+			  *template = template_of(name);
+	CLEANUP_FREE char *tfile = template ? xasprintf("%s.app", template) : NULL,
+			  *tpath = tfile ? path_join(d->apps, tfile) : NULL;
 	size_t before = p->n;
 	bool own = exists(path);
 
@@ -132,43 +141,49 @@ static bool read_profile(void *data, const char *name, struct source *ret, struc
 	size_t len = 0;
 
 	if (unit_trusted_read(d, path, FILE_MAX_BYTES, &text, &len, e) < 0) {
-		CLEANUP_STRV struct strv names = { 0 };
+		CLEANUP_STRV struct strv names = {0};
 		const char *near;
 
-		if (err_code(*e) != ENOENT || list_dir(d, d->profiles, ".conf", DROPINS_MAX, &names, NULL) < 0) {
+		if (err_code(*e) != ENOENT ||
+		    list_dir(d, d->profiles, ".conf", DROPINS_MAX, &names, NULL) < 0) {
 			err_wrap(e, "%s", path);
 			return false;
 		}
 		for (size_t i = 0; i < names.n; i++)
 			names.v[i][strlen(names.v[i]) - strlen(".conf")] = 0;
 		near = names.n ? str_nearest(name, (const char *const *)names.v) : NULL;
-		err_set(e, ENOENT, "there is no such profile in %s%s%s%s", d->profiles, near ? ": did you mean " : "", near ? near : "",
-			near ? "?" : "");
+		err_set(e, ENOENT, "there is no such profile in %s%s%s%s", d->profiles,
+			near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
 		return false;
 	}
-	*ret = (struct source){
-		.shown = xasprintf("units/%s", file), .path = TAKE_PTR(path), .text = text, .len = len, .layer = LAYER_PROFILE
-	};
+	*ret = (struct source){.shown = xasprintf("units/%s", file),
+			       .path = TAKE_PTR(path),
+			       .text = text,
+			       .len = len,
+			       .layer = LAYER_PROFILE};
 	return true;
 }
 
 static char *home_of(void *data, const char *user, struct err **e)
 {
 	const struct unit_dirs *d = data;
-	CLEANUP(conf_finish) struct conf conf = { 0 };
-	struct unit_problems ignored = { 0 };
+	CLEANUP(conf_finish) struct conf conf = {0};
+	struct unit_problems ignored = {0};
 	struct passwd pw, *found = NULL;
 	char buf[16384];
 
 	if (!user) {
-		(void)conf_load(d, &conf, &ignored); /* its problems are reported by whoever loads it for its own sake */
+		(void)conf_load(
+			d, &conf,
+			&ignored); /* its problems are reported by whoever loads it for its own sake */
 		unit_problems_clear(&ignored);
 		user = conf.default_user;
 	}
 	(void)getpwnam_r(user, &pw, buf, sizeof buf, &found);
 	if (!found || !found->pw_dir || found->pw_dir[0] != '/') {
 		err_set(e, ENOENT,
-			"the user %s does not exist, so its home directory is not known: useradd --system --create-home "
+			"the user %s does not exist, so its home directory is not known; make it with: useradd --system "
+			"--user-group --create-home "
 			"--home-dir /var/lib/%s-home --shell /usr/sbin/nologin %s",
 			user, user, user);
 		return NULL;
@@ -178,21 +193,24 @@ static char *home_of(void *data, const char *user, struct err **e)
 
 static struct build_env disk_env(const struct unit_dirs *d)
 {
-	return (struct build_env){ .dirs = d, .profile = read_profile, .home = home_of, .data = (void *)(uintptr_t)d };
+	return (struct build_env){
+		.dirs = d, .profile = read_profile, .home = home_of, .data = (void *)(uintptr_t)d};
 }
 
 /* --- loading --- */
 
-struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p, struct assigns *ret_assigns)
+struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
+			    struct assigns *ret_assigns)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP(sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *path = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
 	int r;
 
 	if (!unit_name_valid(name)) {
-		unit_problem_add(p, name, 0, "is not the name of an app: a-z 0-9 _ -, at most 63, and @INSTANCE");
+		unit_problem_add(p, name, 0,
+				 "is not the name of an app: a-z 0-9 _ -, at most 63, and @INSTANCE");
 		return NULL;
 	}
 	r = sources_read(d, name, &s, &path, p);
@@ -207,7 +225,7 @@ struct unit *unit_load(const struct unit_dirs *d, const char *name, struct unit_
 	return unit_load_with(d, name, p, NULL);
 }
 
-/* Name of the app a file makes: "web@.app" is checked as the instance "instance". NULL with a problem. */
+/* Name of the app a file makes: "web@.app" is checked as an instance that is a name and a port. NULL with a problem. */
 static char *name_of_file(const char *shown, const char *base, struct unit_problems *p)
 {
 	CLEANUP_FREE char *name = NULL;
@@ -219,14 +237,15 @@ static char *name_of_file(const char *shown, const char *base, struct unit_probl
 	}
 	name = xstrndup(base, n - strlen(".app"));
 	if (str_ends(name, "@")) {
-		char *instance = xasprintf("%sinstance", name);
+		char *instance = xasprintf("%s8080", name);
 
 		free(name);
 		name = instance;
 	}
 	if (!unit_name_valid(name)) {
 		unit_problem_add(p, shown, 0,
-				 "the name of an app is a-z 0-9 _ - (first a letter or digit, at most 63), or that and @INSTANCE");
+				 "the name of an app is a-z 0-9 _ - (first a letter or digit, at most 63), "
+				 "or that and @INSTANCE");
 		return NULL;
 	}
 	return TAKE_PTR(name);
@@ -235,7 +254,7 @@ static char *name_of_file(const char *shown, const char *base, struct unit_probl
 struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct unit_problems *p)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP(sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *name = name_of_file(path, path_basename(path), p);
 	CLEANUP_UNIT struct unit *u = NULL;
 	size_t before = p->n;
@@ -262,7 +281,7 @@ static void scan_one(const struct unit_dirs *d, const char *file, struct unit_sc
 	}
 	VEC_GROW(s->v, s->n, s->cap);
 	ent = &s->v[s->n++];
-	*ent = (struct unit_scan_entry){ 0 };
+	*ent = (struct unit_scan_entry){0};
 	ent->unit = unit_load(d, name, &ent->problems);
 	ent->name = TAKE_PTR(name);
 }
@@ -274,8 +293,8 @@ static int compare_entries(const void *a, const void *b)
 
 int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e)
 {
-	CLEANUP_STRV struct strv files = { 0 };
-	struct unit_scan s = { 0 };
+	CLEANUP_STRV struct strv files = {0};
+	struct unit_scan s = {0};
 	CLEANUP_ERR struct err *why = NULL;
 
 	if (list_dir(d, d->apps, ".app", ENTRIES_MAX, &files, &why) < 0 && err_code(why) != ENOENT)
@@ -297,5 +316,5 @@ void unit_scan_finish(struct unit_scan *s)
 	}
 	free(s->v);
 	unit_problems_clear(&s->problems);
-	*s = (struct unit_scan){ 0 };
+	*s = (struct unit_scan){0};
 }

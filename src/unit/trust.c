@@ -1,12 +1,13 @@
 /*
- * Who could have changed this file? A unit decides what runs and what it may touch, so whoever can write one owns every
- * app. The path is walked component by component with O_PATH descriptors: each directory and each symlink on the way is
- * judged where it was found, and the file is opened through the descriptor that was judged, so nothing can be swapped
- * between look and use, and no FIFO or device is ever opened.
+ * Who could have changed this file? A unit decides what runs and what it may touch, so whoever can write one
+ * owns every app. The path is walked component by component with O_PATH descriptors: each directory and each
+ * symlink on the way is judged where it was found, and the file is opened through the descriptor that was
+ * judged, so nothing can be swapped between look and use, and no FIFO or device is ever opened.
  *
- * As root: everything root-owned and not writable by group or others; a sticky directory such as /tmp is fine above.
- * As a user: files and symlinks belong to the user or root and are not writable by others; directories are not writable by
- * others unless sticky. (Group-writable is the default of a umask of 002 and a group of one's own.)
+ * As root: everything root-owned and not writable by group or others; a sticky directory such as /tmp is fine
+ * above. As a user: files and symlinks belong to the user or root and are not writable by others; directories
+ * are not writable by others unless sticky. (Group-writable is the default of a umask of 002 and a group of
+ * one's own.)
  */
 #include "base/fd.h"
 #include "base/file.h"
@@ -20,8 +21,8 @@
 
 enum { SYMLINKS_MAX = 40 /* as the kernel, MAXSYMLINKS of fs/namei.c */ };
 
-/* In a user namespace, what belongs to a user it does not map shows the overflow uid (proc(5)). The system's own
- * directories look like that there. */
+/* In a user namespace, what belongs to a user it does not map shows the overflow uid (proc(5)). The system's
+ * own directories look like that there. */
 static uid_t unmapped_uid(void)
 {
 	static int64_t known = -2;
@@ -39,7 +40,8 @@ static uid_t unmapped_uid(void)
 	}
 	if (file_read_proc("/proc/self/uid_map", map, sizeof map) < 0)
 		return (uid_t)known;
-	for (const char *s = map; sscanf(s, "%llu %llu %llu%n", &first, &outside, &count, &used) == 3; s += used)
+	for (const char *s = map; sscanf(s, "%llu %llu %llu%n", &first, &outside, &count, &used) == 3;
+	     s += used)
 		if (uid >= first && uid < first + count)
 			return (uid_t)known;
 	known = (int64_t)uid;
@@ -54,8 +56,11 @@ static bool owner_ok(const struct unit_dirs *d, uid_t uid)
 static int bad_owner(const struct unit_dirs *d, uid_t uid, const char *what, struct err **e)
 {
 	if (d->root_mode)
-		return err_set(e, EPERM, "%s belongs to uid %u: under a root supervisor it has to belong to root", what, (unsigned)uid);
-	return err_set(e, EPERM, "%s belongs to uid %u: it has to belong to %s or root", what, (unsigned)uid, d->user ? d->user : "you");
+		return err_set(e, EPERM,
+			       "%s belongs to uid %u: under a root supervisor it has to belong to root", what,
+			       (unsigned)uid);
+	return err_set(e, EPERM, "%s belongs to uid %u: it has to belong to %s or root", what, (unsigned)uid,
+		       d->user ? d->user : "you");
 }
 
 static int judge_dir(const struct unit_dirs *d, const struct stat *st, const char *path, struct err **e)
@@ -66,7 +71,8 @@ static int judge_dir(const struct unit_dirs *d, const struct stat *st, const cha
 		return bad_owner(d, st->st_uid, path, e);
 	if ((st->st_mode & bad) && !(st->st_mode & S_ISVTX))
 		return err_set(e, EPERM, "the directory %s is writable by %s: chmod %s", path,
-			       st->st_mode & S_IWOTH ? "everybody" : "its group", d->root_mode ? "go-w" : "o-w");
+			       st->st_mode & S_IWOTH ? "everybody" : "its group",
+			       d->root_mode ? "go-w" : "o-w");
 	return 0;
 }
 
@@ -78,24 +84,29 @@ static int judge_file(const struct unit_dirs *d, const struct stat *st, const ch
 	if (!owner_ok(d, st->st_uid) && !shipped)
 		return bad_owner(d, st->st_uid, "the file", e);
 	if (st->st_mode & bad)
-		return err_set(e, EPERM, "the file is writable by %s: chmod %s", st->st_mode & S_IWOTH ? "everybody" : "its group",
+		return err_set(e, EPERM, "the file is writable by %s: chmod %s",
+			       st->st_mode & S_IWOTH ? "everybody" : "its group",
 			       d->root_mode ? "go-w" : "o-w");
 	return 0;
 }
 
 static const char *file_type(mode_t m)
 {
-	return S_ISDIR(m) ? "a directory" : S_ISFIFO(m) ? "a FIFO" : S_ISSOCK(m) ? "a socket" : S_ISCHR(m) || S_ISBLK(m) ? "a device" :
-	       S_ISREG(m) ? "a regular file" : "something else";
+	return S_ISDIR(m)                 ? "a directory"
+	       : S_ISFIFO(m)              ? "a FIFO"
+	       : S_ISSOCK(m)              ? "a socket"
+	       : S_ISCHR(m) || S_ISBLK(m) ? "a device"
+	       : S_ISREG(m)               ? "a regular file"
+					  : "something else";
 }
 
 struct walk {
 	const struct unit_dirs *d;
-	int fd;               /* where we are, O_PATH */
-	struct strbuf at;     /* its path, "" is the root */
-	struct strbuf left;   /* what is still to walk */
+	int fd;             /* where we are, O_PATH */
+	struct strbuf at;   /* its path, "" is the root */
+	struct strbuf left; /* what is still to walk */
 	unsigned links;
-	struct stat st;       /* of fd */
+	struct stat st; /* of fd */
 };
 
 static void walk_finish(struct walk *w)
@@ -223,7 +234,7 @@ static int reopen(int fd, enum trust_want want, struct err **e)
 
 int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e)
 {
-	CLEANUP(walk_finish) struct walk w = { .d = d, .fd = -1 };
+	CLEANUP(walk_finish) struct walk w = {.d = d, .fd = -1};
 	char cwd[PATH_MAX];
 
 	if (*path != '/') {
@@ -245,7 +256,8 @@ int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want
 	return reopen(w.fd, want, e);
 }
 
-int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len, struct err **e)
+int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len,
+		      struct err **e)
 {
 	CLEANUP_FD int fd = trust_open(d, path, TRUST_FILE, e);
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;

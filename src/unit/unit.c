@@ -21,21 +21,21 @@ void unit_free(struct unit *u)
 
 const char *unit_mode_name(enum unit_mode m)
 {
-	static const char *const names[] = { "background", "session", "stdio" };
+	static const char *const names[] = {"background", "session", "stdio"};
 
 	return names[m];
 }
 
 const char *unit_enforce_name(enum unit_enforce m)
 {
-	static const char *const names[] = { "required", "best-effort", "off" };
+	static const char *const names[] = {"required", "best-effort", "off"};
 
 	return names[m];
 }
 
 const char *unit_read_mode_name(enum unit_read_mode m)
 {
-	static const char *const names[] = { "strict", "allowlist", "open" };
+	static const char *const names[] = {"strict", "allowlist", "open"};
 
 	return names[m];
 }
@@ -72,7 +72,8 @@ void unit_problem_add(struct unit_problems *p, const char *file, unsigned line, 
 	text = xvasprintf(fmt, ap);
 	va_end(ap);
 	VEC_GROW(p->v, p->n, p->cap);
-	p->v[p->n++] = (struct unit_problem){ .file = xstrdup(file), .line = line, .text = str_escape(text, strlen(text)) };
+	p->v[p->n++] = (struct unit_problem){
+		.file = xstrdup(file), .line = line, .text = str_escape(text, strlen(text))};
 }
 
 void unit_problems_clear(struct unit_problems *p)
@@ -82,7 +83,7 @@ void unit_problems_clear(struct unit_problems *p)
 		free(p->v[i].text);
 	}
 	free(p->v);
-	*p = (struct unit_problems){ 0 };
+	*p = (struct unit_problems){0};
 }
 
 char *unit_problems_text(const struct unit_problems *p)

@@ -1,4 +1,5 @@
-/* Rules between keys. Each function checks one section or one subject; a problem names the line that causes it. */
+/* Rules between keys. Each function checks one section or one subject; a problem names the line that causes
+ * it. */
 #include "base/file.h"
 #include "unit/internal.h"
 #include <string.h>
@@ -59,11 +60,15 @@ static void check_app_directory(const struct validate *v)
 	if (strcmp(dir, "/") != 0 && !(v->home && path_is_below(v->home, dir)))
 		return;
 	if (ad)
-		at(v, ad, "AppDirectory=%s is the home directory or above it: an app gets a directory of its own", dir);
+		at(v, ad,
+		   "AppDirectory=%s is the home directory or above it: an app gets a directory of its own",
+		   dir);
 	else
 		at(v, set_in(v, "App", "WorkingDirectory"),
-		   "WorkingDirectory=%s is the home directory or above it, and it is the AppDirectory= too: set AppDirectory= to a "
-		   "directory of the app's own", dir);
+		   "WorkingDirectory=%s is the home directory or above it, and it is the AppDirectory= too: "
+		   "set AppDirectory= to a "
+		   "directory of the app's own",
+		   dir);
 }
 
 static void check_user(const struct validate *v)
@@ -71,7 +76,8 @@ static void check_user(const struct validate *v)
 	const struct assign *user = set_in(v, "App", "User"), *group = set_in(v, "App", "Group");
 
 	if (user && !v->dirs->root_mode)
-		at(v, user, "User= works only under a supervisor that runs as root; here every app runs as %s",
+		at(v, user,
+		   "User= works only under a supervisor that runs as root; here every app runs as %s",
 		   v->dirs->user ? v->dirs->user : "you");
 	else if (group && !v->dirs->root_mode)
 		at(v, group, "Group= works only under a supervisor that runs as root");
@@ -94,7 +100,8 @@ static void check_restart(const struct validate *v)
 	const struct assign *max = set_in(v, "Restart", "MaxSec"), *sec = set_in(v, "Restart", "Sec");
 
 	if (v->u->restart_ms > v->u->restart_max_ms)
-		at(v, sec ? sec : max, "Sec= is longer than MaxSec= (%lld ms)", (long long)v->u->restart_max_ms);
+		at(v, sec ? sec : max, "Sec= is longer than MaxSec= (%lld ms)",
+		   (long long)v->u->restart_max_ms);
 }
 
 static void check_ready(const struct validate *v)
@@ -110,7 +117,7 @@ static void check_ready(const struct validate *v)
 
 static void check_mode(const struct validate *v)
 {
-	static const char *const session_keys[] = { "IdleTimeout", "IdleBy" };
+	static const char *const session_keys[] = {"IdleTimeout", "IdleBy"};
 	const struct assign *mode = set_in(v, "App", "Mode");
 
 	if (v->u->mode == UNIT_SESSION && !v->u->n_listen)
@@ -135,30 +142,39 @@ static void check_sandbox(const struct validate *v)
 
 static void check_egress(const struct validate *v)
 {
-	const struct assign *egress = set_by_unit(v, "Network", "Egress"), *connect = set_by_unit(v, "Network", "Connect"),
-			    *allow = set_in(v, "Network", "Allow"), *address = set_in(v, "Network", "AllowAddress");
+	const struct assign *egress = set_by_unit(v, "Network", "Egress"),
+			    *connect = set_by_unit(v, "Network", "Connect"),
+			    *allow = set_in(v, "Network", "Allow"),
+			    *address = set_in(v, "Network", "AllowAddress");
 
 	if (egress && v->u->egress == UNIT_EGRESS_OFF && (allow || address))
-		at(v, allow ? allow : address, "%s= beside Egress=off (%s): remove one of them", allow ? "Allow" : "AllowAddress",
-		   egress->origin);
+		at(v, allow ? allow : address, "%s= beside Egress=off (%s): remove one of them",
+		   allow ? "Allow" : "AllowAddress", egress->origin);
 	if (connect && v->u->egress != UNIT_EGRESS_ALL)
-		at(v, connect, "Connect= needs Egress=all; with Egress=hosts write the port behind the host: Allow=host:port");
+		at(v, connect,
+		   "Connect= needs Egress=all; with Egress=hosts write the port behind the host: "
+		   "Allow=host:port");
 }
 
 static void check_ports(const struct validate *v)
 {
-	const struct assign *listen = set_in(v, "Network", "Listen"), *loopback = set_in(v, "Network", "Loopback"),
+	const struct assign *listen = set_in(v, "Network", "Listen"),
+			    *loopback = set_in(v, "Network", "Loopback"),
 			    *address = set_by_unit(v, "Network", "ListenAddress");
 	const struct unit *u = v->u;
 
 	for (size_t i = 0; i < u->n_listen; i++) {
 		if (v->dirs->min_port && u->listen[i].host_port < v->dirs->min_port)
-			at(v, listen, "host port %u is below %u, where this user may not listen: write a free port above, for example "
-			   "Listen=%u:%u", (unsigned)u->listen[i].host_port, (unsigned)v->dirs->min_port,
+			at(v, listen,
+			   "host port %u is below %u, where this user may not listen: write a free port "
+			   "above, for example "
+			   "Listen=%u:%u",
+			   (unsigned)u->listen[i].host_port, (unsigned)v->dirs->min_port,
 			   (unsigned)u->listen[i].host_port + 8000, (unsigned)u->listen[i].app_port);
 		for (size_t j = 0; j < u->n_loopback; j++)
 			if (u->loopback[j] == u->listen[i].app_port)
-				at(v, loopback, "Loopback=%u is the app's own port of %s", (unsigned)u->loopback[j], u->listen[i].origin);
+				at(v, loopback, "Loopback=%u is the app's own port of %s",
+				   (unsigned)u->loopback[j], u->listen[i].origin);
 	}
 	if (address && !u->n_listen)
 		at(v, address, "ListenAddress= needs a Listen=");
@@ -167,13 +183,15 @@ static void check_ports(const struct validate *v)
 static void check_limits(const struct validate *v)
 {
 	if (v->u->nice < 0 && !v->dirs->root_mode)
-		at(v, set_in(v, "Limits", "Nice"), "a negative Nice= works only under a supervisor that runs as root");
+		at(v, set_in(v, "Limits", "Nice"),
+		   "a negative Nice= works only under a supervisor that runs as root");
 }
 
 static void check_health(const struct validate *v)
 {
 	const struct unit *u = v->u;
-	const struct assign *http = set_in(v, "Health", "Http"), *tcp = u->health_tcp ? set_in(v, "Health", "Tcp") : NULL,
+	const struct assign *http = set_in(v, "Health", "Http"),
+			    *tcp = u->health_tcp ? set_in(v, "Health", "Tcp") : NULL,
 			    *exec = set_in(v, "Health", "Exec");
 
 	if (!!http + !!tcp + !!exec > 1)
@@ -200,14 +218,14 @@ static void check_log(const struct validate *v)
 		return;
 	if (strcmp(u->log_target, "file") != 0)
 		at(v, file, "File= needs Target=file");
-	else if ((u->app_directory && path_is_below(u->log_file, u->app_directory)) || below_any(u->log_file, &u->data_directory) ||
-		 below_any(u->log_file, &u->write))
+	else if ((u->app_directory && path_is_below(u->log_file, u->app_directory)) ||
+		 below_any(u->log_file, &u->data_directory) || below_any(u->log_file, &u->write))
 		at(v, file, "File=%s lies where the app can write: a log belongs elsewhere", u->log_file);
 }
 
 static void check_prepare(const struct validate *v)
 {
-	static const char *const others[] = { "Files", "Allow", "Timeout", "Retries" };
+	static const char *const others[] = {"Files", "Allow", "Timeout", "Retries"};
 
 	if (v->u->prepare_exec.n)
 		return;

@@ -1,6 +1,7 @@
 /*
- * One value of one key into the field of its struct. Each kind has one setter; a setter works on a copy and stores only
- * when everything is right, so that a bad value changes nothing. Lists keep the origin of each element.
+ * One value of one key into the field of its struct. Each kind has one setter; a setter works on a copy and
+ * stores only when everything is right, so that a bad value changes nothing. Lists keep the origin of each
+ * element.
  */
 #include "base/file.h"
 #include "base/parse.h"
@@ -10,15 +11,6 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
-
-struct set {
-	const struct value_ctx *c;
-	const struct unit_key *k;
-	void *base, *field;
-	const char *raw;    /* as written */
-	const char *text;   /* expanded, for the kinds that are one text */
-	const char *origin;
-};
 
 static void set_str(char **field, const char *text)
 {
@@ -50,7 +42,7 @@ bool enum_in_force(const struct unit_key *k, const char *text)
 
 static int bad_word(const struct unit_key *k, const char *text, struct err **e)
 {
-	CLEANUP_STRV struct strv words = { 0 };
+	CLEANUP_STRV struct strv words = {0};
 	CLEANUP_FREE char *all = NULL, *shown = shown_text(text);
 	const char *near;
 
@@ -58,7 +50,8 @@ static int bad_word(const struct unit_key *k, const char *text, struct err **e)
 		strv_add(&words, enum_word(k, i));
 	all = strv_join(&words, ", ");
 	near = str_nearest(text, (const char *const *)words.v);
-	return err_set(e, 0, "%s is not one of %s%s%s%s", shown, all, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+	return err_set(e, 0, "%s is not one of %s%s%s%s", shown, all, near ? " (did you mean " : "",
+		       near ? near : "", near ? "?)" : "");
 }
 
 static int set_enum(struct set *s, struct err **e)
@@ -90,7 +83,8 @@ static int set_ms(struct set *s, struct err **e)
 	if (parse_duration_ms(s->text, &v) < 0)
 		return err_set(e, 0, "%s is not a duration such as 500ms, 2s or 5min", s->text);
 	if (v < s->k->min || (s->k->max && v > s->k->max))
-		return err_set(e, 0, "%s is out of range: from %lld ms to %lld ms", s->text, (long long)s->k->min,
+		return err_set(e, 0, "%s is out of range: from %lld ms to %lld ms", s->text,
+			       (long long)s->k->min,
 			       (long long)(s->k->max ? s->k->max : INT64_C(316224000000)));
 	*(int64_t *)s->field = v;
 	return 0;
@@ -103,7 +97,8 @@ static int number(const struct set *s, uint64_t *ret, struct err **e)
 	if (parse_u64(s->text, UINT64_MAX, &v) < 0)
 		return err_set(e, 0, "%s is not a whole number", s->text);
 	if (v < (uint64_t)s->k->min || v > max)
-		return err_set(e, 0, "%s is out of range: from %lld to %llu", s->text, (long long)s->k->min, (unsigned long long)max);
+		return err_set(e, 0, "%s is out of range: from %lld to %llu", s->text, (long long)s->k->min,
+			       (unsigned long long)max);
 	*ret = v;
 	return 0;
 }
@@ -179,7 +174,8 @@ static int set_text(struct set *s, struct err **e)
 	return 0;
 }
 
-/* "-" of an optional path stays in front; the rest is checked and normalised. Owned by caller, NULL with *e. */
+/* "-" of an optional path stays in front; the rest is checked and normalised. Owned by caller, NULL with *e.
+ */
 static char *path_value(const char *text, bool may_be_absent, const char *key, struct err **e)
 {
 	bool dash = *text == '-';
@@ -246,7 +242,7 @@ static int set_device(struct set *s, struct err **e)
 
 static int set_words(struct set *s, struct err **e)
 {
-	struct strv words = { 0 };
+	struct strv words = {0};
 
 	if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
 		return -1;
@@ -264,14 +260,15 @@ static int set_shell(struct set *s, struct err **e)
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 	struct value_ctx c = *s->c;
 
-	/* ~ and $PORT are the shell's own business here: HOME and PORT are in its environment, quoting rules are its. */
+	/* ~ and $PORT are the shell's own business here: HOME and PORT are in its environment, quoting rules
+	 * are its. */
 	for (const char *t = s->raw; *t;) {
 		size_t n = strcspn(t, "%");
 
 		strbuf_add(&b, t, n);
 		t += n;
 		if (*t) {
-			char two[3] = { t[0], t[1], 0 };
+			char two[3] = {t[0], t[1], 0};
 
 			if (expand_text(&c, two, false, &b, e) < 0)
 				return -1;
@@ -301,7 +298,8 @@ static int set_ip(struct set *s, struct err **e)
 	struct in6_addr a;
 
 	if (inet_pton(AF_INET, s->text, &a) != 1 && inet_pton(AF_INET6, s->text, &a) != 1)
-		return err_set(e, 0, "%s is not an address of this machine such as 127.0.0.1, 0.0.0.0 or ::1", s->text);
+		return err_set(e, 0, "%s is not an address of this machine such as 127.0.0.1, 0.0.0.0 or ::1",
+			       s->text);
 	return set_text(s, e);
 }
 
@@ -324,222 +322,9 @@ static int set_user(struct set *s, struct err **e)
 static int set_profile(struct set *s, struct err **e)
 {
 	if (!unit_name_valid(s->text) || strchr(s->text, '@'))
-		return err_set(e, 0, "%s is not the name of a profile: a file of units/ without .conf", s->text);
+		return err_set(e, 0, "%s is not the name of a profile: a file of units/ without .conf",
+			       s->text);
 	return set_text(s, e);
-}
-
-/* --- lists of words --- */
-
-static int add_app(struct set *s, char *word, struct err **e)
-{
-	if (!unit_name_valid(word))
-		return err_set(e, 0, "%s is not the name of an app", word);
-	strv_add(s->field, word);
-	return 0;
-}
-
-static int add_checked(struct set *s, char *word, int (*check)(const char *, struct err **), struct err **e)
-{
-	if (check && check(word, e) < 0)
-		return -1;
-	list_add(s->field, xstrdup(word), s->origin);
-	return 0;
-}
-
-static int add_status(struct set *s, char *word, struct err **e)
-{
-	uint64_t v;
-
-	if (parse_u64(word, 255, &v) < 0)
-		return err_set(e, 0, "%s is not an exit status from 0 to 255", word);
-	((uint8_t *)s->field)[v / 8] |= (uint8_t)(1u << (v % 8));
-	return 0;
-}
-
-static int add_listen(struct set *s, char *word, struct err **e)
-{
-	struct unit *u = s->base;
-	char *colon = strchr(word, ':');
-	struct unit_listen l;
-
-	if (colon)
-		*colon = 0;
-	if (parse_port(word, &l.host_port) < 0 || parse_port(colon ? colon + 1 : word, &l.app_port) < 0) {
-		if (colon)
-			*colon = ':';
-		return err_set(e, 0, "%s is neither PORT nor HOSTPORT:APPPORT (1 to 65535)", word);
-	}
-	for (size_t i = 0; i < u->n_listen; i++)
-		if (u->listen[i].host_port == l.host_port)
-			return err_set(e, 0, "host port %u is named twice (first in %s)", (unsigned)l.host_port, u->listen[i].origin);
-	l.origin = xstrdup(s->origin);
-	u->listen = xrealloc(u->listen, (u->n_listen + 1) * sizeof *u->listen);
-	u->listen[u->n_listen++] = l;
-	return 0;
-}
-
-static int add_loopback(struct set *s, char *word, struct err **e)
-{
-	struct unit *u = s->base;
-	uint16_t port;
-
-	if (parse_port(word, &port) < 0)
-		return err_set(e, 0, "%s is not a port (1 to 65535)", word);
-	for (size_t i = 0; i < u->n_loopback; i++)
-		if (u->loopback[i] == port)
-			return 0;
-	u->loopback = xrealloc(u->loopback, (u->n_loopback + 1) * sizeof *u->loopback);
-	u->loopback[u->n_loopback++] = port;
-	return 0;
-}
-
-static int add_secret(struct set *s, char *word, struct err **e)
-{
-	size_t n;
-	const struct unit_secret *all = unit_secrets(&n);
-	CLEANUP_STRV struct strv names = { 0 };
-	const char *near;
-
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(all[i].name, word) == 0)
-			return add_checked(s, word, NULL, e);
-		if (!strv_has(&names, all[i].name))
-			strv_add(&names, all[i].name);
-	}
-	near = str_nearest(word, (const char *const *)names.v);
-	if (near)
-		return err_set(e, 0, "%s is not a secret place: did you mean %s?", word, near);
-	return err_set(e, 0, "%s is not a secret place: sbxsv.app(5) lists the names", word);
-}
-
-static int add_env(struct set *s, char *word, struct err **e)
-{
-	char *eq = strchr(word, '=');
-
-	if (!eq || check_env_name(word, (size_t)(eq - word)) < 0)
-		return err_set(e, 0, "%s is not NAME=value (quote the whole when the value has spaces: %s=\"NAME=two words\")", word,
-			       s->k->name);
-	list_add(s->field, xstrdup(word), s->origin);
-	return 0;
-}
-
-static int add_env_name(struct set *s, char *word, struct err **e)
-{
-	if (check_env_name(word, strlen(word)) < 0)
-		return err_set(e, 0, "%s is not the name of a variable", word);
-	return add_checked(s, word, NULL, e);
-}
-
-static int add_need(struct set *s, char *word, struct err **e)
-{
-	static const char *const systems[] = { "linux", "macos", "windows", NULL };
-	const char *name = s->k->name;
-
-	if (strcmp(name, "Env") == 0 && check_env_name(word, strlen(word)) < 0)
-		return err_set(e, 0, "%s is not the name of a variable", word);
-	if (str_ends(name, "Bin") && strchr(word, '/') && check_path(word, e) < 0)
-		return -1;
-	if (strcmp(name, "Os") == 0) {
-		size_t i = 0;
-
-		while (systems[i] && strcmp(systems[i], word) != 0)
-			i++;
-		if (!systems[i])
-			return err_set(e, 0, "%s is not one of linux, macos, windows", word);
-	}
-	list_add(s->field, xasprintf("%s=%s", name, word), s->origin);
-	return 0;
-}
-
-static int add_word(struct set *s, char *word, struct err **e)
-{
-	const struct unit_dirs *d = s->c->dirs;
-
-	switch (s->k->kind) {
-	case K_APPS:
-		return add_app(s, word, e);
-	case K_ENV:
-		return add_env(s, word, e);
-	case K_ENVNAMES:
-		return add_env_name(s, word, e);
-	case K_STATUS:
-		return add_status(s, word, e);
-	case K_SECRET:
-		return add_secret(s, word, e);
-	case K_HOSTS:
-		return add_checked(s, word, strcmp(s->k->name, "Deny") ? d->check_host_rule : d->check_deny_rule, e);
-	case K_ADDRESSES:
-		return add_checked(s, word, d->check_address_rule, e);
-	case K_PORTS:
-		return add_checked(s, word, d->check_ports, e);
-	case K_LISTEN:
-		return add_listen(s, word, e);
-	case K_LOOPBACK:
-		return add_loopback(s, word, e);
-	default:
-		return add_need(s, word, e);
-	}
-}
-
-/* Words before a bad one on the same line stay in: the unit is refused anyway, and every error is reported. */
-static int set_word_list(struct set *s, struct err **e)
-{
-	CLEANUP_STRV struct strv words = { 0 };
-
-	if (s->k->kind == K_ENV) {
-		if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
-			return -1;
-	} else {
-		for (const char *t = s->text; *t;) {
-			size_t n = strcspn(t, " \t");
-
-			strv_take(&words, xstrndup(t, n));
-			t += n;
-			t += strspn(t, " \t");
-		}
-	}
-	for (size_t i = 0; i < words.n; i++)
-		if (add_word(s, words.v[i], e) < 0)
-			return -1;
-	return 0;
-}
-
-static void drop_named(struct unit_list *l, const char *name)
-{
-	size_t n = strlen(name), kept = 0;
-
-	for (size_t i = 0; i < l->n; i++) {
-		if (strncmp(l->v[i].text, name, n) == 0 && l->v[i].text[n] == '=') {
-			free(l->v[i].text);
-			free(l->v[i].origin);
-		} else {
-			l->v[kept++] = l->v[i];
-		}
-	}
-	l->n = kept;
-}
-
-static int set_need_range(struct set *s, struct err **e)
-{
-	if (check_version_range(s->text, e) < 0)
-		return -1;
-	drop_named(s->field, s->k->name);
-	list_add(s->field, xasprintf("%s=%s", s->k->name, s->text), s->origin);
-	return 0;
-}
-
-/* The command is checked now and split again when it is run. */
-static int set_hook(struct set *s, struct err **e)
-{
-	CLEANUP_STRV struct strv words = { 0 };
-
-	if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
-		return -1;
-	if (!words.n || !words.v[0][0])
-		return err_set(e, 0, "no program is named");
-	drop_named(s->field, s->k->name);
-	list_add(s->field, xasprintf("%s=%s", s->k->name, s->raw), s->origin);
-	return 0;
 }
 
 static int set_kind(struct set *s, struct err **e)
@@ -630,15 +415,21 @@ static bool takes_raw(const struct unit_key *k)
 static void clear_list(const struct unit_key *k, void *base)
 {
 	if (k->kind == K_NEED)
-		drop_named((struct unit_list *)((char *)base + k->offset), k->name);
+		list_drop_named((struct unit_list *)((char *)base + k->offset), k->name);
 	else
 		value_free(k, base);
 }
 
-int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw, const char *origin, struct err **e)
+int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
+	      const char *origin, struct err **e)
 {
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	struct set s = { .c = c, .k = k, .base = base, .field = (char *)base + k->offset, .raw = raw, .origin = origin };
+	struct set s = {.c = c,
+			.k = k,
+			.base = base,
+			.field = (char *)base + k->offset,
+			.raw = raw,
+			.origin = origin};
 
 	if (!*raw) {
 		if (!k->list)

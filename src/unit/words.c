@@ -1,7 +1,8 @@
 /*
- * Expansion and quoting. A value is cut into words first and each word is expanded on its own, so a home directory
- * with a space in it stays one word. No shell is involved and nothing but the names below has a meaning; a '$NAME' that
- * looks like a variable is an error rather than a literal, because nobody means the literal.
+ * Expansion and quoting. A value is cut into words first and each word is expanded on its own, so a home
+ * directory with a space in it stays one word. No shell is involved and nothing but the names below has a
+ * meaning; a '$NAME' that looks like a variable is an error rather than a literal, because nobody means the
+ * literal.
  */
 #include "unit/internal.h"
 #include <stdio.h>
@@ -15,7 +16,8 @@ static bool is_name_char(char c)
 static int add_home(const struct value_ctx *c, struct strbuf *out, struct err **e)
 {
 	if (!c->home)
-		return err_set(e, NO_HOME, "%s", c->home_error ? c->home_error : "the home directory is not known");
+		return err_set(e, NO_HOME, "%s",
+			       c->home_error ? c->home_error : "the home directory is not known");
 	strbuf_adds(out, c->home);
 	return 0;
 }
@@ -24,7 +26,10 @@ static int no_specifier(const char *s, struct err **e)
 {
 	if (!s[1])
 		return err_set(e, 0, "a '%%' at the end: write %%%% for a percent sign");
-	return err_set(e, 0, "%%%c is not known: %%h home, %%n name, %%i instance, %%t runtime, %%S state, %%%% a percent sign", s[1]);
+	return err_set(e, 0,
+		       "%%%c is not known: %%h home, %%n name, %%i instance, %%t runtime, %%S state, %%%% a "
+		       "percent sign",
+		       s[1]);
 }
 
 /* *s at '%'; moves past the specifier. */
@@ -74,7 +79,9 @@ static size_t port_len(const char *s)
 static int expand_port(const struct value_ctx *c, struct strbuf *out, struct err **e)
 {
 	if (!c->port)
-		return err_set(e, 0, "$PORT has no value: it is the app port of the first Listen= line, and there is none");
+		return err_set(e, 0,
+			       "$PORT has no value: it is the app port of the first Listen= line, and there "
+			       "is none");
 	strbuf_addf(out, "%u", (unsigned)c->port);
 	return 0;
 }
@@ -114,18 +121,23 @@ static int check_dollar(const char *key, const char *s, struct err **e)
 	size_t n = 1;
 
 	if (*s == '`' || s[1] == '(')
-		return err_set(e, 0, "%s= runs no shell, so %s is not run: put it in single quotes to keep it as it is", key,
-			       *s == '`' ? "`...`" : "$(...)");
+		return err_set(
+			e, 0,
+			"%s= runs no shell, so %s is not run: put it in single quotes to keep it as it is",
+			key, *s == '`' ? "`...`" : "$(...)");
 	if (s[1] != '{' && !(is_name_char(s[1]) && !(s[1] >= '0' && s[1] <= '9')))
 		return 0;
 	while (is_name_char(s[n]) || s[n] == '{' || s[n] == '}')
 		n++;
-	return err_set(e, 0, "%s= knows only $PORT; %.*s is not expanded (%%h and ~ are the home directory; single quotes keep it as it is)",
+	return err_set(e, 0,
+		       "%s= knows only $PORT; %.*s is not expanded (%%h and ~ are the home directory; single "
+		       "quotes keep it as it is)",
 		       key, (int)(n > 40 ? 40 : n), s);
 }
 
 /* One character outside single quotes, or one expansion. */
-static int take_char(const struct value_ctx *c, const char *key, const char **s, struct strbuf *out, struct err **e)
+static int take_char(const struct value_ctx *c, const char *key, const char **s, struct strbuf *out,
+		     struct err **e)
 {
 	if (**s == '%')
 		return expand_percent(c, s, out, e);
@@ -142,7 +154,8 @@ static int take_char(const struct value_ctx *c, const char *key, const char **s,
 }
 
 /* *s after the opening quote; moves past the closing one. */
-static int take_quoted(const struct value_ctx *c, const char *key, char quote, const char **s, struct strbuf *out, struct err **e)
+static int take_quoted(const struct value_ctx *c, const char *key, char quote, const char **s,
+		       struct strbuf *out, struct err **e)
 {
 	while (**s && **s != quote) {
 		if (quote == '"' && **s == '\\' && (*s)[1] && strchr("\"\\$`", (*s)[1])) {
@@ -163,17 +176,18 @@ static int take_quoted(const struct value_ctx *c, const char *key, char quote, c
 /* A whole word that only a shell understands. */
 static int check_operator(const char *key, const char *s, struct err **e)
 {
-	static const char *const ops[] = { "&&", "||", "|", "&", ";", ">", ">>", "<", "2>", "2>&1", "&>" };
+	static const char *const ops[] = {"&&", "||", "|", "&", ";", ">", ">>", "<", "2>", "2>&1", "&>"};
 	size_t n = strcspn(s, " \t");
 
 	for (size_t i = 0; i < ELEMENTS(ops); i++)
 		if (strlen(ops[i]) == n && memcmp(ops[i], s, n) == 0)
-			return err_set(e, 0, "%s= runs no shell, so %s has no meaning: quote it%s", key, ops[i],
-				       strcmp(key, "Exec") == 0 ? ", or use Shell=" : "");
+			return err_set(e, 0, "%s= runs no shell, so %s has no meaning: quote it%s", key,
+				       ops[i], strcmp(key, "Exec") == 0 ? ", or use Shell=" : "");
 	return 0;
 }
 
-static int take_word(const struct value_ctx *c, const char *key, const char **s, struct strbuf *out, struct err **e)
+static int take_word(const struct value_ctx *c, const char *key, const char **s, struct strbuf *out,
+		     struct err **e)
 {
 	bool start = true; /* a tilde counts at the start of a word and after the '=' of NAME=~/x */
 
@@ -201,9 +215,10 @@ static int take_word(const struct value_ctx *c, const char *key, const char **s,
 	return 0;
 }
 
-int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret, struct err **e)
+int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
+		 struct err **e)
 {
-	CLEANUP_STRV struct strv words = { 0 };
+	CLEANUP_STRV struct strv words = {0};
 	const char *s = raw;
 
 	for (;;) {
