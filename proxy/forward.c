@@ -149,6 +149,7 @@ static void inbound_open(struct inbound *c)
 	c->relay.count[0] = &f->app->counters.bytes_in;
 	c->relay.count[1] = &f->app->counters.bytes_out;
 	relay_start(&c->relay, f->app->proxy->loop, client, app, on_relay_done);
+	ports_run(f); /* there is room for another pending one */
 }
 
 static void retry_soon(struct forward *f)

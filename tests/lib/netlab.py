@@ -33,6 +33,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -178,19 +179,21 @@ class NetNs:
         assert os.read(r, 1) == b"x"
         os.close(r)
         self.fd = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        self.saved = []
+        self.saved = threading.local()  # each thread has its own namespace
         self.ip("link set lo up")
 
     def ip(self, args):
         ip(args, self.pid)
 
     def __enter__(self):
-        self.saved.append(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        if not hasattr(self.saved, "fds"):
+            self.saved.fds = []
+        self.saved.fds.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         setns(self.fd, CLONE_NEWNET)
         return self
 
     def __exit__(self, *exc):
-        fd = self.saved.pop()
+        fd = self.saved.fds.pop()
         setns(fd, CLONE_NEWNET)
         os.close(fd)
 
