@@ -64,6 +64,9 @@ test_events_SOURCES = tests/unit/test_events.c
 test_events_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_events_LDADD = libtrace.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+TESTS += tests/unit/test_layers.py
+EXTRA_DIST += tests/unit/test_layers.py
+
 if HAVE_CMOCKA
 check_PROGRAMS += test_logs
 TESTS += test_logs
