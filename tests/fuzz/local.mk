@@ -19,3 +19,10 @@ fuzz_sni_SOURCES = tests/fuzz/fuzz_sni.c
 fuzz_sni_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_sni_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/unit
+if FUZZERS
+check_PROGRAMS += fuzz_unit
+fuzz_unit_SOURCES = tests/fuzz/fuzz_unit.c
+fuzz_unit_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_unit_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+endif
