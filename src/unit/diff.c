@@ -20,7 +20,7 @@ unsigned unit_diff(const struct unit *before, const struct unit *after)
 	unsigned change = 0;
 
 	for (size_t i = 0; i < unit_table.n; i++)
-		if (!value_equal(&unit_table.v[i], before, after))
+		if (!unit_value_equal(&unit_table.v[i], before, after))
 			change |= change_of(&unit_table.v[i], before, after);
 	return change;
 }

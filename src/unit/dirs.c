@@ -40,6 +40,14 @@ static const char *env_dir(const char *name)
 	return v && *v == '/' ? v : NULL;
 }
 
+/* su and sudo may leave variables of another user behind. What does not exist yet is nobody else's. */
+static bool is_foreign(const char *path, uid_t uid)
+{
+	struct stat st;
+
+	return path && stat(path, &st) == 0 && st.st_uid != uid;
+}
+
 static int find_user(struct unit_dirs *d, struct err **e)
 {
 	struct passwd pw, *found = NULL;
@@ -101,6 +109,8 @@ static void find_bases(struct unit_dirs *d, char **ret_config, bool *ret_no_runt
 	}
 	*ret_config = config ? xstrdup(config) : path_join(d->home, ".config");
 	d->state_home = state ? xstrdup(state) : path_join(d->home, ".local/state");
+	if (is_foreign(runtime, d->uid))
+		runtime = NULL;
 	d->runtime_home = runtime ? xstrdup(runtime) : run_user(d->uid);
 	*ret_no_runtime = !d->runtime_home;
 }

@@ -26,7 +26,7 @@ static void print_section(const struct assigns *all, const char *section, struct
 
 char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p)
 {
-	CLEANUP(assigns_finish) struct assigns all = {0};
+	CLEANUP(unit_assigns_finish) struct assigns all = {0};
 	struct strbuf out = STRBUF_INIT;
 	const char *section = "";
 

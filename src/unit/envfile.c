@@ -35,7 +35,7 @@ static void env_line(char *s, const char *shown, unsigned line, struct strv *ret
 	if (str_starts(s, "export "))
 		s = str_trim(s + strlen("export "));
 	eq = strchr(s, '=');
-	if (!eq || check_env_name(s, (size_t)(eq - s)) < 0) {
+	if (!eq || unit_check_env_name(s, (size_t)(eq - s)) < 0) {
 		unit_problem_add(p, shown, line,
 				 "not NAME=value"); /* the text may be a secret: it is not repeated */
 		return;

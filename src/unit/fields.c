@@ -80,7 +80,7 @@ static bool listen_equal(const struct unit *a, const struct unit *b)
 	return true;
 }
 
-bool value_equal(const struct unit_key *k, const void *base_a, const void *base_b)
+bool unit_value_equal(const struct unit_key *k, const void *base_a, const void *base_b)
 {
 	const void *a = (const char *)base_a + k->offset, *b = (const char *)base_b + k->offset;
 	const struct unit *ua = base_a, *ub = base_b;
@@ -121,7 +121,7 @@ static void listen_free(struct unit *u)
 	u->n_listen = 0;
 }
 
-void value_free(const struct unit_key *k, void *base)
+void unit_value_free(const struct unit_key *k, void *base)
 {
 	void *field = (char *)base + k->offset;
 	struct unit *u = base;
@@ -135,7 +135,7 @@ void value_free(const struct unit_key *k, void *base)
 		strv_clear(field);
 		break;
 	case S_LIST:
-		list_clear(field);
+		unit_list_clear(field);
 		break;
 	case S_STATUS:
 		memset(field, 0, sizeof u->success_status);

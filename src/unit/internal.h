@@ -12,10 +12,10 @@ struct reader_handler {
 	void *data;
 };
 /* Calls the handler for every well-formed line, in order; every other line is one problem. */
-void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
-		  struct unit_problems *p);
+void unit_reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
+		       struct unit_problems *p);
 /* At most ~60 bytes of text, safe to show. Owned by caller. */
-char *shown_text(const char *s);
+char *unit_shown_text(const char *s);
 
 /* --- keys.c: the table --- */
 enum key_kind {
@@ -64,15 +64,15 @@ struct key_table {
 	const struct unit_key *v;
 	size_t n;
 };
-extern const struct key_table unit_table, conf_table;
-const struct unit_key *key_find(const struct key_table *t, const char *section, const char *name);
+extern const struct key_table unit_table, unit_conf_table;
+const struct unit_key *unit_key_find(const struct key_table *t, const char *section, const char *name);
 /* Reports an unknown section or key with the nearest word, or the section it belongs to. */
-bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
-		       struct unit_problems *p);
-void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown,
-			unsigned line, struct unit_problems *p);
+bool unit_key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
+			    struct unit_problems *p);
+void unit_key_report_unknown(const struct key_table *t, const char *section, const char *name,
+			     const char *shown, unsigned line, struct unit_problems *p);
 /* Has the text of `default_text` a value the parser understands? ("(listen)" and "" are words for people.) */
-bool key_has_default(const struct unit_key *k);
+bool unit_key_has_default(const struct unit_key *k);
 
 /* --- words.c: expansion and quoting --- */
 struct value_ctx {
@@ -84,21 +84,22 @@ struct value_ctx {
 };
 enum { NO_HOME = -100 }; /* err_code of a value that needs the unknown home: one report a unit is enough */
 /* %h %n %i %t %S %% $PORT ${PORT}, and with `tilde` a leading ~ or ~/. Appends to out. */
-int expand_text(const struct value_ctx *c, const char *raw, bool tilde, struct strbuf *out, struct err **e);
+int unit_expand_text(const struct value_ctx *c, const char *raw, bool tilde, struct strbuf *out,
+		     struct err **e);
 /* Shell-like words: ' " \ quoting, expansion inside words, no splitting after expansion; `key` is for
  * messages. */
-int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
-		 struct err **e);
+int unit_expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
+		      struct err **e);
 
 /* --- values.c: one value of one key into the field of its struct --- */
 /* An empty text clears a list. On failure nothing is changed. */
-int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
-	      const char *origin, struct err **e);
-bool value_equal(const struct unit_key *k, const void *a, const void *b);
-void value_free(const struct unit_key *k, void *base);
-int enum_index(const struct unit_key *k, const char *text); /* -1; '!' is not part of the word */
-const char *enum_word(const struct unit_key *k, size_t i);
-bool enum_in_force(const struct unit_key *k, const char *text);
+int unit_value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
+		   const char *origin, struct err **e);
+bool unit_value_equal(const struct unit_key *k, const void *a, const void *b);
+void unit_value_free(const struct unit_key *k, void *base);
+int unit_enum_index(const struct unit_key *k, const char *text); /* -1; '!' is not part of the word */
+const char *unit_enum_word(const struct unit_key *k, size_t i);
+bool unit_enum_in_force(const struct unit_key *k, const char *text);
 /* What a setter gets. */
 struct set {
 	const struct value_ctx *c;
@@ -109,18 +110,18 @@ struct set {
 	const char *origin;
 };
 /* lists.c */
-int set_word_list(struct set *s, struct err **e);
-int set_need_range(struct set *s, struct err **e);
-int set_hook(struct set *s, struct err **e);
-void list_drop_named(struct unit_list *l, const char *name); /* elements "NAME=..." */
+int unit_set_word_list(struct set *s, struct err **e);
+int unit_set_need_range(struct set *s, struct err **e);
+int unit_set_hook(struct set *s, struct err **e);
+void unit_list_drop_named(struct unit_list *l, const char *name); /* elements "NAME=..." */
 /* kinds.c: checks of single words */
-int check_path(const char *text, struct err **e); /* absolute, no "..", sane length */
-int check_env_name(const char *s, size_t n);
-int check_version_range(const char *s, struct err **e);
-int check_proxy_url(const char *s, struct err **e);
-int check_url_path(const char *s, struct err **e);
-void list_add(struct unit_list *l, char *text, const char *origin); /* owns text */
-void list_clear(struct unit_list *l);
+int unit_check_path(const char *text, struct err **e); /* absolute, no "..", sane length */
+int unit_check_env_name(const char *s, size_t n);
+int unit_check_version_range(const char *s, struct err **e);
+int unit_check_proxy_url(const char *s, struct err **e);
+int unit_check_url_path(const char *s, struct err **e);
+void unit_list_add(struct unit_list *l, char *text, const char *origin); /* owns text */
+void unit_list_clear(struct unit_list *l);
 
 /* --- load.c: sources to a unit --- */
 enum layer { LAYER_PROFILE, LAYER_UNIT, LAYER_DROPIN };
@@ -133,7 +134,7 @@ struct sources {
 	struct source *v;
 	size_t n, cap;
 };
-void sources_finish(struct sources *s);
+void unit_sources_finish(struct sources *s);
 struct assign {
 	const struct unit_key *key;
 	char *raw, *origin, *shown;
@@ -144,9 +145,9 @@ struct assigns {
 	struct assign *v;
 	size_t n, cap;
 };
-void assigns_finish(struct assigns *a);
-void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
-		  struct unit_problems *p);
+void unit_assigns_finish(struct assigns *a);
+void unit_source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
+		       struct unit_problems *p);
 /* Everything that surrounds a build. The disk is behind these callbacks. */
 struct build_env {
 	const struct unit_dirs *dirs;
@@ -174,15 +175,16 @@ struct validate {
 	struct unit_problems *p;
 };
 void unit_validate(const struct validate *v);
-const struct assign *state_of(const struct key_state *states, const char *section, const char *name);
+const struct assign *unit_state_of(const struct key_state *states, const char *section, const char *name);
 
 /* --- scan.c, trust.c: the disk --- */
 enum trust_want { TRUST_FILE, TRUST_DIR };
 /* Opens for reading what only trusted users can change. -1 with the reason (without the path itself in
  * front). */
-int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e);
+int unit_trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e);
+bool unit_path_exists(const char *path); /* a dangling symlink exists */
 /* All sources of a unit but its profile. -1: nothing was readable. */
-int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
-		 struct unit_problems *p);
+int unit_sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
+		      struct unit_problems *p);
 struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
 			    struct assigns *ret_assigns);

@@ -192,7 +192,7 @@ static const struct unit_key conf_rows[] = {
 	C("Sandbox", "Read", K_PATHS_OPT, allowlist, "", "path every app with ReadMode=allowlist may read", LIST),
 	/* clang-format on */
 };
-const struct key_table conf_table = {conf_rows, ELEMENTS(conf_rows)};
+const struct key_table unit_conf_table = {conf_rows, ELEMENTS(conf_rows)};
 
 const struct unit_key *unit_keys(size_t *ret_n)
 {
@@ -200,7 +200,7 @@ const struct unit_key *unit_keys(size_t *ret_n)
 	return unit_table.v;
 }
 
-const struct unit_key *key_find(const struct key_table *t, const char *section, const char *name)
+const struct unit_key *unit_key_find(const struct key_table *t, const char *section, const char *name)
 {
 	for (size_t i = 0; i < t->n; i++)
 		if (strcmp(t->v[i].section, section) == 0 && strcmp(t->v[i].name, name) == 0)
@@ -208,13 +208,13 @@ const struct unit_key *key_find(const struct key_table *t, const char *section, 
 	return NULL;
 }
 
-bool key_has_default(const struct unit_key *k)
+bool unit_key_has_default(const struct unit_key *k)
 {
 	return k->default_text[0] && k->default_text[0] != '(';
 }
 
-bool key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
-		       struct unit_problems *p)
+bool unit_key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
+			    struct unit_problems *p)
 {
 	CLEANUP_STRV struct strv names = {0};
 	const char *near;
@@ -233,8 +233,8 @@ bool key_section_check(const struct key_table *t, const char *section, const cha
 	return false;
 }
 
-void key_report_unknown(const struct key_table *t, const char *section, const char *name, const char *shown,
-			unsigned line, struct unit_problems *p)
+void unit_key_report_unknown(const struct key_table *t, const char *section, const char *name,
+			     const char *shown, unsigned line, struct unit_problems *p)
 {
 	CLEANUP_STRV struct strv names = {0};
 	const char *near, *home = NULL;

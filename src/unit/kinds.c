@@ -6,13 +6,13 @@
 #include <limits.h>
 #include <string.h>
 
-void list_add(struct unit_list *l, char *text, const char *origin)
+void unit_list_add(struct unit_list *l, char *text, const char *origin)
 {
 	VEC_GROW(l->v, l->n, l->cap);
 	l->v[l->n++] = (struct unit_value){.text = text, .origin = xstrdup(origin)};
 }
 
-void list_clear(struct unit_list *l)
+void unit_list_clear(struct unit_list *l)
 {
 	for (size_t i = 0; i < l->n; i++) {
 		free(l->v[i].text);
@@ -22,7 +22,7 @@ void list_clear(struct unit_list *l)
 	*l = (struct unit_list){0};
 }
 
-int check_path(const char *text, struct err **e)
+int unit_check_path(const char *text, struct err **e)
 {
 	if (*text != '/')
 		return err_set(e, 0, "%s is not an absolute path (~ and %%h are the home directory)", text);
@@ -42,7 +42,7 @@ int check_path(const char *text, struct err **e)
 	return 0;
 }
 
-int check_env_name(const char *s, size_t n)
+int unit_check_env_name(const char *s, size_t n)
 {
 	if (n == 0 || isdigit((unsigned char)*s))
 		return -1;
@@ -73,7 +73,7 @@ static bool version_ok(const char *s, size_t n)
 	return parts > 0 && i == n;
 }
 
-int check_version_range(const char *s, struct err **e)
+int unit_check_version_range(const char *s, struct err **e)
 {
 	static const char *const ops[] = {">=", "<=", ">", "<", "=", "^", "~", ""};
 	const char *t = s;
@@ -92,7 +92,7 @@ int check_version_range(const char *s, struct err **e)
 	return 0;
 }
 
-int check_proxy_url(const char *s, struct err **e)
+int unit_check_proxy_url(const char *s, struct err **e)
 {
 	static const char *const schemes[] = {"http://", "socks5://"};
 	uint16_t port;
@@ -111,7 +111,7 @@ int check_proxy_url(const char *s, struct err **e)
 	return err_set(e, 0, "%s is not http://HOST:PORT or socks5://HOST:PORT", s);
 }
 
-int check_url_path(const char *s, struct err **e)
+int unit_check_url_path(const char *s, struct err **e)
 {
 	if (*s != '/')
 		return err_set(e, 0, "%s does not begin with '/'", s);

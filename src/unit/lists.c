@@ -15,7 +15,7 @@ static int add_checked(struct set *s, char *word, int (*check)(const char *, str
 {
 	if (check && check(word, e) < 0)
 		return -1;
-	list_add(s->field, xstrdup(word), s->origin);
+	unit_list_add(s->field, xstrdup(word), s->origin);
 	return 0;
 }
 
@@ -90,18 +90,18 @@ static int add_env(struct set *s, char *word, struct err **e)
 {
 	char *eq = strchr(word, '=');
 
-	if (!eq || check_env_name(word, (size_t)(eq - word)) < 0)
+	if (!eq || unit_check_env_name(word, (size_t)(eq - word)) < 0)
 		return err_set(e, 0,
 			       "%s is not NAME=value (quote the whole when the value has spaces: "
 			       "%s=\"NAME=two words\")",
 			       word, s->k->name);
-	list_add(s->field, xstrdup(word), s->origin);
+	unit_list_add(s->field, xstrdup(word), s->origin);
 	return 0;
 }
 
 static int add_env_name(struct set *s, char *word, struct err **e)
 {
-	if (check_env_name(word, strlen(word)) < 0)
+	if (unit_check_env_name(word, strlen(word)) < 0)
 		return err_set(e, 0, "%s is not the name of a variable", word);
 	return add_checked(s, word, NULL, e);
 }
@@ -111,9 +111,9 @@ static int add_need(struct set *s, char *word, struct err **e)
 	static const char *const systems[] = {"linux", "macos", "windows", NULL};
 	const char *name = s->k->name;
 
-	if (strcmp(name, "Env") == 0 && check_env_name(word, strlen(word)) < 0)
+	if (strcmp(name, "Env") == 0 && unit_check_env_name(word, strlen(word)) < 0)
 		return err_set(e, 0, "%s is not the name of a variable", word);
-	if (str_ends(name, "Bin") && strchr(word, '/') && check_path(word, e) < 0)
+	if (str_ends(name, "Bin") && strchr(word, '/') && unit_check_path(word, e) < 0)
 		return -1;
 	if (strcmp(name, "Os") == 0) {
 		size_t i = 0;
@@ -123,7 +123,7 @@ static int add_need(struct set *s, char *word, struct err **e)
 		if (!systems[i])
 			return err_set(e, 0, "%s is not one of linux, macos, windows", word);
 	}
-	list_add(s->field, xasprintf("%s=%s", name, word), s->origin);
+	unit_list_add(s->field, xasprintf("%s=%s", name, word), s->origin);
 	return 0;
 }
 
@@ -161,12 +161,12 @@ static int add_word(struct set *s, char *word, struct err **e)
 
 /* Words before a bad one on the same line stay in: the unit is refused anyway, and every error is reported.
  */
-int set_word_list(struct set *s, struct err **e)
+int unit_set_word_list(struct set *s, struct err **e)
 {
 	CLEANUP_STRV struct strv words = {0};
 
 	if (s->k->kind == K_ENV) {
-		if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
+		if (unit_expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
 			return -1;
 	} else {
 		for (const char *t = s->text; *t;) {
@@ -183,7 +183,7 @@ int set_word_list(struct set *s, struct err **e)
 	return 0;
 }
 
-void list_drop_named(struct unit_list *l, const char *name)
+void unit_list_drop_named(struct unit_list *l, const char *name)
 {
 	size_t n = strlen(name), kept = 0;
 
@@ -198,25 +198,25 @@ void list_drop_named(struct unit_list *l, const char *name)
 	l->n = kept;
 }
 
-int set_need_range(struct set *s, struct err **e)
+int unit_set_need_range(struct set *s, struct err **e)
 {
-	if (check_version_range(s->text, e) < 0)
+	if (unit_check_version_range(s->text, e) < 0)
 		return -1;
-	list_drop_named(s->field, s->k->name);
-	list_add(s->field, xasprintf("%s=%s", s->k->name, s->text), s->origin);
+	unit_list_drop_named(s->field, s->k->name);
+	unit_list_add(s->field, xasprintf("%s=%s", s->k->name, s->text), s->origin);
 	return 0;
 }
 
 /* The command is checked now and split again when it is run. */
-int set_hook(struct set *s, struct err **e)
+int unit_set_hook(struct set *s, struct err **e)
 {
 	CLEANUP_STRV struct strv words = {0};
 
-	if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
+	if (unit_expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
 		return -1;
 	if (!words.n || !words.v[0][0])
 		return err_set(e, 0, "no program is named");
-	list_drop_named(s->field, s->k->name);
-	list_add(s->field, xasprintf("%s=%s", s->k->name, s->raw), s->origin);
+	unit_list_drop_named(s->field, s->k->name);
+	unit_list_add(s->field, xasprintf("%s=%s", s->k->name, s->raw), s->origin);
 	return 0;
 }

@@ -21,17 +21,17 @@ static bool on_section(void *data, const char *section, unsigned line)
 {
 	struct source_reader *r = data;
 
-	return key_section_check(r->t, section, r->src->shown, line, r->p);
+	return unit_key_section_check(r->t, section, r->src->shown, line, r->p);
 }
 
 static void on_key(void *data, const char *section, const char *name, const char *value, unsigned line)
 {
 	struct source_reader *r = data;
-	const struct unit_key *k = key_find(r->t, section, name);
+	const struct unit_key *k = unit_key_find(r->t, section, name);
 	struct assigns *out = r->out;
 
 	if (!k) {
-		key_report_unknown(r->t, section, name, r->src->shown, line, r->p);
+		unit_key_report_unknown(r->t, section, name, r->src->shown, line, r->p);
 		return;
 	}
 	if (r->src->layer == LAYER_PROFILE && (k->flags & KEY_UNIT_ONLY)) {
@@ -55,13 +55,13 @@ static void on_key(void *data, const char *section, const char *name, const char
 					   .layer = r->src->layer};
 }
 
-void source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
-		  struct unit_problems *p)
+void unit_source_parse(const struct source *src, const struct key_table *t, struct assigns *ret,
+		       struct unit_problems *p)
 {
 	struct source_reader r = {.src = src, .t = t, .out = ret, .first = ret->n, .p = p};
 	const struct reader_handler h = {.section = on_section, .key = on_key, .data = &r};
 
-	reader_parse(src->shown, src->text, src->len, &h, p);
+	unit_reader_parse(src->shown, src->text, src->len, &h, p);
 }
 
 static void assign_finish(struct assign *a)
@@ -71,7 +71,7 @@ static void assign_finish(struct assign *a)
 	free(a->shown);
 }
 
-void assigns_finish(struct assigns *a)
+void unit_assigns_finish(struct assigns *a)
 {
 	for (size_t i = 0; i < a->n; i++)
 		assign_finish(&a->v[i]);
@@ -79,7 +79,7 @@ void assigns_finish(struct assigns *a)
 	*a = (struct assigns){0};
 }
 
-void sources_finish(struct sources *s)
+void unit_sources_finish(struct sources *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		free(s->v[i].shown);
@@ -107,13 +107,13 @@ struct build {
 static void build_finish(struct build *b)
 {
 	unit_free(b->u);
-	assigns_finish(&b->all);
+	unit_assigns_finish(&b->all);
 	free(b->states);
 }
 
 static const struct assign *last_of(const struct assigns *a, const char *section, const char *name)
 {
-	const struct unit_key *k = key_find(&unit_table, section, name);
+	const struct unit_key *k = unit_key_find(&unit_table, section, name);
 
 	for (size_t i = a->n; i--;)
 		if (a->v[i].key == k)
@@ -125,7 +125,7 @@ static const struct assign *last_of(const struct assigns *a, const char *section
 static void add_profile(struct build *b)
 {
 	const struct assign *named = last_of(&b->all, "Sandbox", "Profile");
-	const struct unit_key *key = key_find(&unit_table, "Sandbox", "Profile");
+	const struct unit_key *key = unit_key_find(&unit_table, "Sandbox", "Profile");
 	const char *name = named ? named->raw : key->default_text;
 	struct source src = {0};
 	struct assigns body = b->all;
@@ -141,7 +141,7 @@ static void add_profile(struct build *b)
 	src.layer = LAYER_PROFILE;
 	strv_add(&b->u->sources, src.path);
 	b->all = (struct assigns){0};
-	source_parse(&src, &unit_table, &b->all, b->p);
+	unit_source_parse(&src, &unit_table, &b->all, b->p);
 	for (size_t i = 0; i < body.n; i++) {
 		VEC_GROW(b->all.v, b->all.n, b->all.cap);
 		b->all.v[b->all.n++] = body.v[i];
@@ -158,9 +158,9 @@ static void apply_defaults(const struct value_ctx *c, struct unit *u)
 		const struct unit_key *k = &unit_table.v[i];
 
 		if (k->kind == K_STATUS)
-			value_free(k, u); /* sets the bit of status 0 */
-		if (key_has_default(k))
-			(void)value_set(c, k, u, k->default_text, "default", NULL);
+			unit_value_free(k, u); /* sets the bit of status 0 */
+		if (unit_key_has_default(k))
+			(void)unit_value_set(c, k, u, k->default_text, "default", NULL);
 	}
 }
 
@@ -174,7 +174,7 @@ static void apply_all(struct build *b, bool early)
 
 		if ((a->key->kind == K_LISTEN) != early)
 			continue;
-		if (value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 &&
+		if (unit_value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 &&
 		    !(err_code(e) == NO_HOME && b->home_reported)) {
 			unit_problem_add(b->p, a->shown, a->line, "[%s] %s=: %s", a->key->section,
 					 a->key->name, err_msg(e));
@@ -191,8 +191,8 @@ static void apply_all(struct build *b, bool early)
 /* Exec= and Shell= are one choice: the later file decides, one file may name only one. */
 static void choose_command(struct build *b)
 {
-	const struct assign *exec = state_of(b->states, "App", "Exec"),
-			    *shell = state_of(b->states, "App", "Shell");
+	const struct assign *exec = unit_state_of(b->states, "App", "Exec"),
+			    *shell = unit_state_of(b->states, "App", "Shell");
 
 	if (exec && shell) {
 		if (strcmp(exec->shown, shell->shown) == 0)
@@ -213,9 +213,9 @@ static void choose_command(struct build *b)
 /* Defaults that depend on other keys. */
 static void derive(struct build *b)
 {
-	const struct assign *wd = state_of(b->states, "App", "WorkingDirectory"),
-			    *ad = state_of(b->states, "App", "AppDirectory"),
-			    *egress = state_of(b->states, "Network", "Egress");
+	const struct assign *wd = unit_state_of(b->states, "App", "WorkingDirectory"),
+			    *ad = unit_state_of(b->states, "App", "AppDirectory"),
+			    *egress = unit_state_of(b->states, "Network", "Egress");
 	struct unit *u = b->u;
 
 	choose_command(b);
@@ -223,13 +223,13 @@ static void derive(struct build *b)
 	if (!u->app_directory)
 		u->app_directory = xstrdup(u->working_directory);
 	u->app_directory_origin = ad ? xstrdup(ad->origin) : wd ? xstrdup(wd->origin) : NULL;
-	if (!state_of(b->states, "Ready", "Type"))
+	if (!unit_state_of(b->states, "Ready", "Type"))
 		u->ready = u->n_listen ? UNIT_READY_LISTEN : UNIT_READY_EXEC;
 	/* Egress=off of a profile is a default like any other: Allow= of the unit overrules it. */
 	if (u->egress == UNIT_EGRESS_OFF && (!egress || egress->layer == LAYER_PROFILE) &&
 	    (u->allow.n || u->allow_address.n)) {
 		u->egress = UNIT_EGRESS_HOSTS;
-		b->states[key_find(&unit_table, "Network", "Egress") - unit_table.v].first = NULL;
+		b->states[unit_key_find(&unit_table, "Network", "Egress") - unit_table.v].first = NULL;
 	}
 }
 
@@ -247,14 +247,14 @@ static void note_not_in_force(struct build *b)
 		const struct assign *a = b->states[i].first;
 		bool blocks = k->flags & KEY_BLOCKS;
 
-		if (!a || value_equal(k, b->u, plain))
+		if (!a || unit_value_equal(k, b->u, plain))
 			continue;
 		if (k->kind == K_ENUM_BOOL && b->u->enforce != UNIT_ENFORCE_REQUIRED)
 			blocks = false;
 		if (!k->in_force)
 			strv_addf(&b->u->not_in_force, "%s [%s] %s= is read but not in force yet%s",
 				  a->origin, k->section, k->name, blocks ? NOT_STARTED : "");
-		else if (k->words && !enum_in_force(k, a->raw))
+		else if (k->words && !unit_enum_in_force(k, a->raw))
 			strv_addf(&b->u->not_in_force, "%s [%s] %s=%s is read but not in force yet%s",
 				  a->origin, k->section, k->name, a->raw, blocks ? NOT_STARTED : "");
 	}
@@ -313,7 +313,7 @@ static void build_values(struct build *b)
 	apply_all(b, true);
 	if (b->u->n_listen)
 		b->ctx.port = b->u->listen[0].app_port;
-	else if (state_of(b->states, "Network", "Listen"))
+	else if (unit_state_of(b->states, "Network", "Listen"))
 		b->ctx.port = 1; /* a bad Listen= is reported already: any value keeps $PORT from being a
 				    second error */
 	apply_all(b, false);
@@ -356,7 +356,7 @@ struct unit *unit_build(const struct build_env *env, const char *name, const cha
 	b.ctx = (struct value_ctx){.dirs = env->dirs, .name = b.u->name, .instance = b.u->instance};
 	for (size_t i = 0; i < s->n; i++) {
 		strv_add(&b.u->sources, s->v[i].path);
-		source_parse(&s->v[i], &unit_table, &b.all, p);
+		unit_source_parse(&s->v[i], &unit_table, &b.all, p);
 	}
 	add_profile(&b);
 	build_values(&b);

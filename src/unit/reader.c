@@ -24,7 +24,7 @@ struct reader {
 	const char *value; /* into raw */
 };
 
-char *shown_text(const char *s)
+char *unit_shown_text(const char *s)
 {
 	CLEANUP_FREE char *cut = xstrndup(s, 60);
 	char *safe = str_escape(cut, strlen(cut));
@@ -138,21 +138,21 @@ static bool take_header(struct reader *r)
 	r->in_section = true;
 	r->skip = true; /* until proven good */
 	if (!close) {
-		CLEANUP_FREE char *t = shown_text(r->raw);
+		CLEANUP_FREE char *t = unit_shown_text(r->raw);
 
 		problem(r, "a section header without ']': %s", t);
 		return false;
 	}
 	rest = close + 1;
 	if (rest[strspn(rest, " \t")]) {
-		CLEANUP_FREE char *t = shown_text(rest + strspn(rest, " \t"));
+		CLEANUP_FREE char *t = unit_shown_text(rest + strspn(rest, " \t"));
 
 		problem(r, "text after ']': %s (a comment needs its own line)", t);
 		return false;
 	}
 	*close = 0;
 	if (!is_word(r->raw + 1)) {
-		CLEANUP_FREE char *t = shown_text(r->raw + 1);
+		CLEANUP_FREE char *t = unit_shown_text(r->raw + 1);
 
 		problem(r, "[%s] is not a section name", t);
 		return false;
@@ -178,7 +178,7 @@ static bool ends_with_backslash(const char *s)
 static bool take_key(struct reader *r)
 {
 	char *eq = strchr(r->raw, '='), *colon = strchr(r->raw, ':'), *key;
-	CLEANUP_FREE char *line = shown_text(r->raw);
+	CLEANUP_FREE char *line = unit_shown_text(r->raw);
 
 	if (colon && (!eq || colon < eq)) {
 		problem(r, "':' does not separate key and value, write KEY=VALUE: %s", line);
@@ -192,7 +192,7 @@ static bool take_key(struct reader *r)
 	key = str_trim(r->raw);
 	r->value = str_trim(eq + 1);
 	if (!is_word(key)) {
-		CLEANUP_FREE char *t = shown_text(key);
+		CLEANUP_FREE char *t = unit_shown_text(key);
 
 		problem(r, *key ? "%s is not a key name" : "%sno key before '='", t);
 		return false;
@@ -217,7 +217,7 @@ static bool take_line(struct reader *r)
 	if (!check_bytes(r))
 		return false;
 	if (*s == ' ' || *s == '\t') {
-		CLEANUP_FREE char *t = shown_text(s + strspn(s, " \t"));
+		CLEANUP_FREE char *t = unit_shown_text(s + strspn(s, " \t"));
 
 		problem(r, "the line begins with a space (lines cannot be continued): %s", t);
 		return false;
@@ -260,8 +260,8 @@ static int handle(void *data, const char *section, const char *name, const char 
 	return 1;
 }
 
-void reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
-		  struct unit_problems *p)
+void unit_reader_parse(const char *shown, const char *text, size_t len, const struct reader_handler *h,
+		       struct unit_problems *p)
 {
 	struct reader r = {
 		.shown = shown, .at = text, .end = text + len, .h = h, .p = p, .first_problem = p->n};

@@ -26,7 +26,7 @@ static int compare(const void *a, const void *b)
 static int list_dir(const struct unit_dirs *d, const char *path, const char *suffix, size_t max,
 		    struct strv *ret, struct err **e)
 {
-	CLEANUP_FD int fd = trust_open(d, path, TRUST_DIR, e);
+	CLEANUP_FD int fd = unit_trust_open(d, path, TRUST_DIR, e);
 	CLEANUP_DIR DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 
 	if (fd < 0)
@@ -92,7 +92,7 @@ static void add_dropins(const struct unit_dirs *d, const char *unit_path, const 
 	}
 }
 
-static bool exists(const char *path)
+bool unit_path_exists(const char *path)
 {
 	struct stat st;
 
@@ -107,18 +107,18 @@ static char *template_of(const char *name)
 	return at ? xstrndup(name, (size_t)(at - name) + 1) : NULL;
 }
 
-int sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
-		 struct unit_problems *p)
+int unit_sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
+		      struct unit_problems *p)
 {
 	CLEANUP_FREE char *file = xasprintf("%s.app", name), *path = path_join(d->apps, file),
 			  *template = template_of(name);
 	CLEANUP_FREE char *tfile = template ? xasprintf("%s.app", template) : NULL,
 			  *tpath = tfile ? path_join(d->apps, tfile) : NULL;
 	size_t before = p->n;
-	bool own = exists(path);
+	bool own = unit_path_exists(path);
 
 	/* An instance without a file of its own is its template. */
-	if (!own && tpath && exists(tpath)) {
+	if (!own && tpath && unit_path_exists(tpath)) {
 		if (add_file(d, tpath, tfile, LAYER_UNIT, ret, p) < 0)
 			return -1;
 	} else if (add_file(d, path, file, LAYER_UNIT, ret, p) < 0) {
@@ -182,7 +182,8 @@ static char *home_of(void *data, const char *user, struct err **e)
 	(void)getpwnam_r(user, &pw, buf, sizeof buf, &found);
 	if (!found || !found->pw_dir || found->pw_dir[0] != '/') {
 		err_set(e, ENOENT,
-			"the user %s does not exist, so its home directory is not known; make it with: useradd --system "
+			"the user %s does not exist, so its home directory is not known; make it with: "
+			"useradd --system "
 			"--user-group --create-home "
 			"--home-dir /var/lib/%s-home --shell /usr/sbin/nologin %s",
 			user, user, user);
@@ -203,7 +204,7 @@ struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct 
 			    struct assigns *ret_assigns)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(sources_finish) struct sources s = {0};
+	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *path = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
 	int r;
@@ -213,7 +214,7 @@ struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct 
 				 "is not the name of an app: a-z 0-9 _ -, at most 63, and @INSTANCE");
 		return NULL;
 	}
-	r = sources_read(d, name, &s, &path, p);
+	r = unit_sources_read(d, name, &s, &path, p);
 	if (r < 0)
 		return NULL;
 	u = unit_build(&env, name, path, &s, p, ret_assigns);
@@ -225,7 +226,8 @@ struct unit *unit_load(const struct unit_dirs *d, const char *name, struct unit_
 	return unit_load_with(d, name, p, NULL);
 }
 
-/* Name of the app a file makes: "web@.app" is checked as an instance that is a name and a port. NULL with a problem. */
+/* Name of the app a file makes: "web@.app" is checked as an instance that is a name and a port. NULL with a
+ * problem. */
 static char *name_of_file(const char *shown, const char *base, struct unit_problems *p)
 {
 	CLEANUP_FREE char *name = NULL;
@@ -254,7 +256,7 @@ static char *name_of_file(const char *shown, const char *base, struct unit_probl
 struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct unit_problems *p)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(sources_finish) struct sources s = {0};
+	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *name = name_of_file(path, path_basename(path), p);
 	CLEANUP_UNIT struct unit *u = NULL;
 	size_t before = p->n;
@@ -297,7 +299,8 @@ int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err *
 	struct unit_scan s = {0};
 	CLEANUP_ERR struct err *why = NULL;
 
-	if (list_dir(d, d->apps, ".app", ENTRIES_MAX, &files, &why) < 0 && err_code(why) != ENOENT)
+	if (list_dir(d, d->apps, ".app", ENTRIES_MAX, &files, &why) < 0 &&
+	    (err_code(why) != ENOENT || unit_path_exists(d->apps)))
 		return err_set(e, err_code(why), "%s: %s", d->apps, err_msg(why));
 	for (size_t i = 0; i < files.n; i++)
 		scan_one(d, files.v[i], &s);

@@ -232,7 +232,7 @@ static int reopen(int fd, enum trust_want want, struct err **e)
 	return out;
 }
 
-int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e)
+int unit_trust_open(const struct unit_dirs *d, const char *path, enum trust_want want, struct err **e)
 {
 	CLEANUP(walk_finish) struct walk w = {.d = d, .fd = -1};
 	char cwd[PATH_MAX];
@@ -259,7 +259,7 @@ int trust_open(const struct unit_dirs *d, const char *path, enum trust_want want
 int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len,
 		      struct err **e)
 {
-	CLEANUP_FD int fd = trust_open(d, path, TRUST_FILE, e);
+	CLEANUP_FD int fd = unit_trust_open(d, path, TRUST_FILE, e);
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 	char chunk[8192];
 

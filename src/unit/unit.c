@@ -7,7 +7,7 @@ void unit_free(struct unit *u)
 	if (!u)
 		return;
 	for (size_t i = 0; i < unit_table.n; i++)
-		value_free(&unit_table.v[i], u);
+		unit_value_free(&unit_table.v[i], u);
 	free(u->name);
 	free(u->instance);
 	free(u->file);

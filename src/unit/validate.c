@@ -4,16 +4,16 @@
 #include "unit/internal.h"
 #include <string.h>
 
-const struct assign *state_of(const struct key_state *states, const char *section, const char *name)
+const struct assign *unit_state_of(const struct key_state *states, const char *section, const char *name)
 {
-	const struct unit_key *k = key_find(&unit_table, section, name);
+	const struct unit_key *k = unit_key_find(&unit_table, section, name);
 
 	return states[k - unit_table.v].first;
 }
 
 static const struct assign *set_in(const struct validate *v, const char *section, const char *name)
 {
-	return state_of(v->states, section, name);
+	return unit_state_of(v->states, section, name);
 }
 
 /* Set by the unit or a drop-in; a profile's key is a default and conflicts with nothing. */

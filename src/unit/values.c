@@ -20,22 +20,22 @@ static void set_str(char **field, const char *text)
 	*field = copy;
 }
 
-const char *enum_word(const struct unit_key *k, size_t i)
+const char *unit_enum_word(const struct unit_key *k, size_t i)
 {
 	return k->words[i] + (k->words[i][0] == '!');
 }
 
-int enum_index(const struct unit_key *k, const char *text)
+int unit_enum_index(const struct unit_key *k, const char *text)
 {
 	for (size_t i = 0; k->words[i]; i++)
-		if (strcmp(enum_word(k, i), text) == 0)
+		if (strcmp(unit_enum_word(k, i), text) == 0)
 			return (int)i;
 	return -1;
 }
 
-bool enum_in_force(const struct unit_key *k, const char *text)
+bool unit_enum_in_force(const struct unit_key *k, const char *text)
 {
-	int i = enum_index(k, text);
+	int i = unit_enum_index(k, text);
 
 	return i < 0 || k->words[i][0] != '!';
 }
@@ -43,11 +43,11 @@ bool enum_in_force(const struct unit_key *k, const char *text)
 static int bad_word(const struct unit_key *k, const char *text, struct err **e)
 {
 	CLEANUP_STRV struct strv words = {0};
-	CLEANUP_FREE char *all = NULL, *shown = shown_text(text);
+	CLEANUP_FREE char *all = NULL, *shown = unit_shown_text(text);
 	const char *near;
 
 	for (size_t i = 0; k->words[i]; i++)
-		strv_add(&words, enum_word(k, i));
+		strv_add(&words, unit_enum_word(k, i));
 	all = strv_join(&words, ", ");
 	near = str_nearest(text, (const char *const *)words.v);
 	return err_set(e, 0, "%s is not one of %s%s%s%s", shown, all, near ? " (did you mean " : "",
@@ -56,7 +56,7 @@ static int bad_word(const struct unit_key *k, const char *text, struct err **e)
 
 static int set_enum(struct set *s, struct err **e)
 {
-	int i = enum_index(s->k, s->text);
+	int i = unit_enum_index(s->k, s->text);
 
 	if (i < 0)
 		return bad_word(s->k, s->text, e);
@@ -185,7 +185,7 @@ static char *path_value(const char *text, bool may_be_absent, const char *key, s
 		err_set(e, 0, "%s= takes no '-' before the path: it has to exist", key);
 		return NULL;
 	}
-	if (check_path(text + dash, e) < 0)
+	if (unit_check_path(text + dash, e) < 0)
 		return NULL;
 	p = path_join("/", text + dash);
 	return xasprintf("%s%s", dash ? "-" : "", p);
@@ -199,7 +199,7 @@ static char *expanded_path(const struct set *s, bool may_be_absent, struct err *
 
 	if (dash)
 		strbuf_addc(&b, '-');
-	if (expand_text(s->c, s->raw + dash, true, &b, e) < 0)
+	if (unit_expand_text(s->c, s->raw + dash, true, &b, e) < 0)
 		return NULL;
 	return path_value(b.p ? b.p : "", may_be_absent, s->k->name, e);
 }
@@ -216,7 +216,7 @@ static int set_path(struct set *s, struct err **e)
 	} else if (s->k->kind == K_PATH_STRV) {
 		strv_take(s->field, p);
 	} else {
-		list_add(s->field, p, s->origin);
+		unit_list_add(s->field, p, s->origin);
 	}
 	return 0;
 }
@@ -236,7 +236,7 @@ static int set_device(struct set *s, struct err **e)
 		return -1;
 	if (!str_starts(p + (*p == '-'), "/dev/"))
 		return err_set(e, 0, "%s is not below /dev", p);
-	list_add(s->field, TAKE_PTR(p), s->origin);
+	unit_list_add(s->field, TAKE_PTR(p), s->origin);
 	return 0;
 }
 
@@ -244,7 +244,7 @@ static int set_words(struct set *s, struct err **e)
 {
 	struct strv words = {0};
 
-	if (expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
+	if (unit_expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
 		return -1;
 	if (!words.n || !words.v[0][0]) {
 		strv_clear(&words);
@@ -270,7 +270,7 @@ static int set_shell(struct set *s, struct err **e)
 		if (*t) {
 			char two[3] = {t[0], t[1], 0};
 
-			if (expand_text(&c, two, false, &b, e) < 0)
+			if (unit_expand_text(&c, two, false, &b, e) < 0)
 				return -1;
 			t += t[1] ? 2 : 1;
 		}
@@ -281,14 +281,14 @@ static int set_shell(struct set *s, struct err **e)
 
 static int set_url_path(struct set *s, struct err **e)
 {
-	if (check_url_path(s->text, e) < 0)
+	if (unit_check_url_path(s->text, e) < 0)
 		return -1;
 	return set_text(s, e);
 }
 
 static int set_proxy_url(struct set *s, struct err **e)
 {
-	if (check_proxy_url(s->text, e) < 0)
+	if (unit_check_proxy_url(s->text, e) < 0)
 		return -1;
 	return set_text(s, e);
 }
@@ -374,9 +374,9 @@ static int set_kind(struct set *s, struct err **e)
 	case K_PROFILE:
 		return set_profile(s, e);
 	case K_NEED:
-		return s->k->list ? set_word_list(s, e) : set_need_range(s, e);
+		return s->k->list ? unit_set_word_list(s, e) : unit_set_need_range(s, e);
 	case K_HOOK:
-		return set_hook(s, e);
+		return unit_set_hook(s, e);
 	case K_APPS:
 	case K_ENV:
 	case K_ENVNAMES:
@@ -387,7 +387,7 @@ static int set_kind(struct set *s, struct err **e)
 	case K_PORTS:
 	case K_LISTEN:
 	case K_LOOPBACK:
-		return set_word_list(s, e);
+		return unit_set_word_list(s, e);
 	}
 	return err_set(e, 0, "no parser for this key: this is a bug in sbxsv");
 }
@@ -415,13 +415,13 @@ static bool takes_raw(const struct unit_key *k)
 static void clear_list(const struct unit_key *k, void *base)
 {
 	if (k->kind == K_NEED)
-		list_drop_named((struct unit_list *)((char *)base + k->offset), k->name);
+		unit_list_drop_named((struct unit_list *)((char *)base + k->offset), k->name);
 	else
-		value_free(k, base);
+		unit_value_free(k, base);
 }
 
-int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
-	      const char *origin, struct err **e)
+int unit_value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
+		   const char *origin, struct err **e)
 {
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 	struct set s = {.c = c,
@@ -437,7 +437,7 @@ int value_set(const struct value_ctx *c, const struct unit_key *k, void *base, c
 		clear_list(k, base);
 		return 0;
 	}
-	if (!takes_raw(k) && expand_text(c, raw, k->kind == K_TEXT, &b, e) < 0)
+	if (!takes_raw(k) && unit_expand_text(c, raw, k->kind == K_TEXT, &b, e) < 0)
 		return -1;
 	s.text = b.p ? b.p : "";
 	return set_kind(&s, e);

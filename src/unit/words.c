@@ -91,7 +91,8 @@ static bool tilde_here(const char *s)
 	return s[0] == '~' && (!s[1] || s[1] == '/' || s[1] == ' ' || s[1] == '\t');
 }
 
-int expand_text(const struct value_ctx *c, const char *raw, bool tilde, struct strbuf *out, struct err **e)
+int unit_expand_text(const struct value_ctx *c, const char *raw, bool tilde, struct strbuf *out,
+		     struct err **e)
 {
 	const char *s = raw;
 
@@ -215,8 +216,8 @@ static int take_word(const struct value_ctx *c, const char *key, const char **s,
 	return 0;
 }
 
-int expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
-		 struct err **e)
+int unit_expand_words(const struct value_ctx *c, const char *key, const char *raw, struct strv *ret,
+		      struct err **e)
 {
 	CLEANUP_STRV struct strv words = {0};
 	const char *s = raw;

@@ -29,6 +29,7 @@ static void check_unit(const struct unit_dirs *d, const struct unit *u, const ch
 	struct unit *again = unit_parse_buffer(d, u->name, "t.app", text, size, &p);
 	CLEANUP_FREE char *why = unit_not_startable(u);
 
+	require(!why || u->not_in_force.n > 0);
 	require(again && p.n == 0 && unit_diff(u, again) == 0);
 	require(u->working_directory && u->working_directory[0] == '/' && u->app_directory);
 	require((u->exec.n > 0) != (u->shell != NULL));
