@@ -9,3 +9,6 @@ libcli_a_SOURCES = \
 bin_PROGRAMS += sbxsv
 sbxsv_SOURCES = src/cli/main.c
 sbxsv_LDADD = libcli.a $(CTLCLIENT_LIBS) libsandbox.a libnet.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(SECCOMP_LIBS) $(MNL_LIBS)
+# commands that build jails without a daemon
+libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/exec_unit.h src/cli/program.c src/cli/program.h \
+	src/cli/relay.c src/cli/relay.h

@@ -268,6 +268,22 @@ struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct 
 	return p->n == before ? TAKE_PTR(u) : NULL;
 }
 
+struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
+			    struct unit_problems *p)
+{
+	const struct build_env env = disk_env(d);
+	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP_UNIT struct unit *u = NULL;
+	size_t before = p->n;
+
+	VEC_GROW(s.v, s.n, s.cap);
+	s.v[s.n++] = (struct source){
+		.shown = xstrdup(shown), .path = xstrdup(""), .text = xstrndup(text, len), .len = len, .layer = LAYER_UNIT
+	};
+	u = unit_build(&env, name, shown, &s, p, NULL);
+	return p->n == before ? TAKE_PTR(u) : NULL;
+}
+
 /* --- the directory --- */
 
 static void scan_one(const struct unit_dirs *d, const char *file, struct unit_scan *s)

@@ -192,6 +192,9 @@ void unit_scan_finish(struct unit_scan *s);
 /* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in problems. */
 struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
 			       struct unit_problems *p);
+/* One text as a unit with the profile it names, from the disk, but without drop-ins: `sbxsv exec`. */
+struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
+			    struct unit_problems *p);
 /* Reads a regular file of at most `max` bytes that only the user or root can change (in root mode: only root), every
  * directory and symlink on the way included. For EnvironmentFile= and the like. */
 int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len, struct err **e);

@@ -1,0 +1,333 @@
+/*
+ * One command in a jail, without a daemon.
+ *
+ * The command line is turned into a unit, the unit into a plan by the same code that serves apps, and the
+ * plan into a process by the same backend. What a daemon would do for an app is done here for the one
+ * command: its standard streams are relayed (relay.h), signals are passed on, and when it may use the network
+ * an own sbxsv-proxy judges what it asks for.
+ */
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/parse.h"
+#include "cli/cli.h"
+#include "cli/exec_unit.h"
+#include "cli/program.h"
+#include "cli/relay.h"
+#include "net/net.h"
+#include "net/proxyctl.h"
+#include "sandbox/backend.h"
+#include "sandbox/identity.h"
+#include "sandbox/rules.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { LATE_EVENTS_MS = 20 }; /* for refusals that are still in the proxy's socket when the command ends */
+
+static const int passed_on[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGINT, SIGQUIT};
+
+struct run {
+	struct loop *loop;
+	const struct exec_unit *x;
+	struct plan *plan;
+	struct net_plan net;
+	struct proxyctl *proxy;
+	struct launch *launch;
+	struct relay relay[3];
+	struct loop_signal signals[ELEMENTS(passed_on)];
+	struct loop_io dead;
+	struct loop_timer late;
+	bool terminal, reaped;
+	int code;
+};
+
+static int inside(void *data, struct launch_sockets *out, struct err **e)
+{
+	return net_inside(data, out->fds, LAUNCH_SOCKETS_MAX, &out->n, e);
+}
+
+/* --- the end --- */
+
+static void print_refusals(struct run *r)
+{
+	CLEANUP_JS struct js *list = r->proxy ? proxyctl_denied(r->proxy, r->plan->app) : NULL;
+
+	for (const struct js *d = list ? js_first(list) : NULL; d; d = js_next(d)) {
+		CLEANUP_FREE char *host = cli_safe(js_str(d, "host"));
+		const char *hint = js_str(d, "hint");
+		CLEANUP_FREE char *safe =
+			hint && str_starts(hint, "Allow=") ? cli_safe(hint + strlen("Allow=")) : NULL;
+
+		(void)fprintf(stderr, "sbxsv: refused: %s:%" PRId64 "%s%s%s\n", host, js_int_or(d, "port", 0),
+			      safe ? " (to allow it: --allow " : "", safe ? safe : "", safe ? ")" : "");
+	}
+}
+
+static void on_late(struct loop_timer *w)
+{
+	struct run *r = w->data;
+
+	if (r->code != 0)
+		print_refusals(r);
+	loop_break(r->loop);
+}
+
+/* The process is gone and what it wrote is written. */
+static void maybe_over(void *data)
+{
+	struct run *r = data;
+
+	if (!r->reaped || r->relay[1].active || r->relay[2].active || loop_timer_active(&r->late))
+		return;
+	loop_timer_start(&r->late, r->proxy && r->code != 0 ? LATE_EVENTS_MS : 0);
+}
+
+static void on_dead(struct loop_io *w, unsigned events)
+{
+	struct run *r = w->data;
+	int status = 0, app;
+
+	(void)events;
+	if (pidfd_reap(w->fd, &status) == 0)
+		return;
+	loop_io_stop(w);
+	r->reaped = true;
+	if (launch_exit_status(r->launch, &app) == 0)
+		status = app;
+	if (r->code == 0)
+		r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	maybe_over(r);
+}
+
+/* --- the start --- */
+
+static void give_to_proxy(struct run *r, struct launch_done *done)
+{
+	struct proxyctl_jail jail = {.userns_fd = -1, .netns_fd = -1, .egress_fd = -1};
+	size_t per_port = net_inside_has_v6(&r->net, done->sockets.n) ? 2 : 1, at = 0;
+
+	jail.userns_fd = TAKE_FD(done->userns_fd);
+	jail.netns_fd = TAKE_FD(done->netns_fd);
+	if (r->net.egress && done->sockets.n)
+		jail.egress_fd = done->sockets.fds[at++];
+	for (size_t i = 0; at < done->sockets.n && jail.n_loopback < ELEMENTS(jail.loopback); i++) {
+		jail.loopback[jail.n_loopback].fd = done->sockets.fds[at++];
+		jail.loopback[jail.n_loopback++].port = r->net.loopback[i / per_port];
+	}
+	done->sockets.n = 0;
+	proxyctl_set_jail(r->proxy, r->plan->app, &jail);
+}
+
+static void on_done(void *data, struct launch *l, struct launch_done *done, const struct err *error)
+{
+	struct run *r = data;
+
+	(void)l;
+	if (error) {
+		r->code = cli_fail(CLI_NO_JAIL, "%s", err_msg(error));
+		return;
+	}
+	for (size_t i = 0; i < done->isolation.missing.n; i++)
+		(void)cli_fail(0, "not in force: %s", done->isolation.missing.v[i]);
+	if (r->proxy && done->netns_fd >= 0)
+		give_to_proxy(r, done);
+}
+
+static void on_signal(struct loop_signal *w)
+{
+	struct run *r = w->data;
+
+	(void)pidfd_signal(launch_pidfd(r->launch), w->signum);
+}
+
+/* On a terminal the command is in our process group and has the keys ^C and ^\ itself. */
+static void watch_signals(struct run *r)
+{
+	for (size_t i = 0; i < ELEMENTS(passed_on); i++) {
+		bool key = passed_on[i] == SIGINT || passed_on[i] == SIGQUIT;
+
+		if (key && r->terminal)
+			(void)signal(passed_on[i], SIG_IGN);
+		else
+			loop_signal_init(r->loop, &r->signals[i], passed_on[i], on_signal, r);
+	}
+}
+
+static void count_left_out(const struct run *r)
+{
+	extern char **environ;
+	size_t n = 0;
+
+	for (char **v = environ; *v; v++) {
+		size_t len = strcspn(*v, "="), i = 0;
+
+		while (i < r->plan->env.n &&
+		       (strncmp(r->plan->env.v[i], *v, len) || r->plan->env.v[i][len] != '='))
+			i++;
+		n += i == r->plan->env.n;
+	}
+	if (n)
+		(void)cli_fail(0,
+			       "%zu environment variable%s left out (--pass-env NAME passes one, --quiet "
+			       "says nothing)",
+			       n, n == 1 ? " was" : "s were");
+}
+
+static int start_proxy(struct run *r, struct err **e)
+{
+	static const struct proxyctl_hooks none;
+	CLEANUP_FREE char *program = program_find("sbxsv-proxy", SBXSV_LIBEXECDIR);
+	struct policy *policy;
+	uid_t uid;
+	gid_t gid;
+	int code;
+
+	r->net = (struct net_plan){.egress = r->x->unit->egress != UNIT_EGRESS_OFF,
+				   .loopback = r->x->unit->loopback,
+				   .n_loopback = r->x->unit->n_loopback};
+	if (!r->plan->netns || (!r->net.egress && !r->net.n_loopback))
+		return 0;
+	if (identity_of_proxy(&r->x->conf, &uid, &gid, e) < 0)
+		return -1;
+	policy = rules_of_unit(r->x->unit, e);
+	if (!policy)
+		return -1;
+	r->proxy = proxyctl_create(r->loop, program, uid, gid, &none, e);
+	code = r->proxy ? proxyctl_set_policy(r->proxy, r->plan->app, policy, e) : -1;
+	policy_destroy(policy);
+	return code;
+}
+
+static int open_streams(struct run *r, struct launch_io *io, struct err **e)
+{
+	int *const to[] = {&io->stdin_fd, &io->stdout_fd, &io->stderr_fd};
+	struct stat out, err;
+
+	for (int fd = 0; fd < 3; fd++) {
+		/* one file for both keeps its order only through one pipe */
+		if (fd == 2 && r->relay[1].active && fstat(1, &out) == 0 && fstat(2, &err) == 0 &&
+		    file_same(&out, &err))
+			io->stderr_fd = io->stdout_fd;
+		else if (relay_init(&r->relay[fd], fd, to[fd], e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int launch(struct run *r, struct err **e)
+{
+	CLEANUP_FREE char *program = program_find("sbxsv-init", SBXSV_LIBEXECDIR);
+	CLEANUP_FD int init = open(program, O_PATH | O_CLOEXEC), self = pidfd_open_pid(getpid());
+	const struct backend *b = backend_for(r->x->unit, e);
+	struct launch_io io = {.init_fd = init, .supervisor_pidfd = self, .new_session = !r->terminal};
+
+	if (!b)
+		return -1;
+	if (init < 0)
+		return err_sys(e, errno, "sbxsv-init is missing: %s", program);
+	if (open_streams(r, &io, e) < 0)
+		return -1;
+	if (r->plan->netns) {
+		io.inside_net = inside;
+		io.inside_net_data = &r->net;
+	}
+	r->launch = b->launch(r->loop, r->plan, &io, on_done, r, e);
+	if (!r->launch)
+		return -1;
+	for (int fd = 0; fd < 3; fd++)
+		relay_start(&r->relay[fd], r->loop, maybe_over, r);
+	loop_io_init(r->loop, &r->dead, launch_pidfd(r->launch), LOOP_READ, on_dead, r);
+	loop_timer_init(r->loop, &r->late, on_late, r);
+	watch_signals(r);
+	return 0;
+}
+
+static void finish(struct run *r)
+{
+	for (int fd = 0; fd < 3; fd++)
+		relay_finish(&r->relay[fd]);
+	for (size_t i = 0; i < ELEMENTS(passed_on); i++)
+		if (r->signals[i].loop)
+			loop_signal_stop(&r->signals[i]);
+	launch_destroy(r->launch);
+	if (r->proxy)
+		proxyctl_destroy(r->proxy);
+	loop_destroy(r->loop);
+}
+
+static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct run r = {.x = x, .plan = plan, .loop = loop_create(0)};
+
+	for (int i = 0; i < 3; i++)
+		r.relay[i].from = r.relay[i].to = r.relay[i].jail_fd = -1;
+	r.terminal = isatty(0) == 1 || isatty(1) == 1 || isatty(2) == 1;
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (!quiet)
+		count_left_out(&r);
+	if (!r.loop)
+		r.code = cli_fail(CLI_NO_JAIL, "cannot make an event loop: %s", strerror(errno));
+	else if (start_proxy(&r, &e) < 0 || launch(&r, &e) < 0)
+		r.code = cli_fail(CLI_NO_JAIL, "%s", err_msg(e));
+	else
+		loop_run(r.loop);
+	finish(&r);
+	return r.code;
+}
+
+static int run(struct cli *c, const struct cli_args *a)
+{
+	CLEANUP(exec_unit_finish) struct exec_unit x = {0};
+	CLEANUP_PLAN struct plan *plan = NULL;
+	struct unit_problems problems = {0};
+	CLEANUP_FREE char *text = NULL;
+
+	if (!a->n_rest)
+		return cli_usage(&cmd_exec, "exec: name the command to run, after --");
+	if (exec_unit_init(&x, c, a, &problems) == 0)
+		plan = exec_unit_plan(&x, c, &problems);
+	if (!plan) {
+		text = unit_problems_text(&problems);
+		unit_problems_clear(&problems);
+		return cli_fail(CLI_NO_JAIL, "%s", text ? text : "the jail cannot be planned");
+	}
+	unit_problems_clear(&problems);
+	return run_plan(&x, plan, cli_has(a, EXEC_QUIET));
+}
+
+static const struct cli_option options[] = {
+	{EXEC_PROFILE, "profile", "NAME", "defaults of this profile (strict)"},
+	{EXEC_READ_MODE, "read-mode", "MODE", "strict, allowlist or open: how much of the disk is readable"},
+	{EXEC_READ, "read", "PATH", "may read it; again for more"},
+	{EXEC_WRITE, "write", "PATH",
+	 "may read and write it; the working directory is only readable without: --write ."},
+	{EXEC_HIDE, "hide", "PATH", "may not see it"},
+	{EXEC_ALLOW, "allow", "HOST", "may reach it: host, *.host, host:port; again for more"},
+	{EXEC_DENY, "deny", "HOST", "may not reach it, whatever --allow says"},
+	{EXEC_EGRESS, "egress", "MODE", "off (default), hosts (implied by --allow) or all"},
+	{EXEC_LOOPBACK, "loopback", "PORT", "may reach this port of this machine's loopback"},
+	{EXEC_ENV, "env", "NAME=VALUE", "set a variable; the environment is built, not inherited"},
+	{EXEC_PASS_ENV, "pass-env", "NAME", "pass a variable of this environment"},
+	{EXEC_USER, "user", "NAME", "as root: run as this user"},
+	{EXEC_UNIX_SOCKET, "unix-socket", "PATH", "may connect to this socket"},
+	{EXEC_QUIET, "quiet", NULL, "do not count the variables left out"},
+	{EXEC_ALLOW_READ, "allow-read", "PATH", "the same as --read"},
+	{EXEC_ALLOW_WRITE, "allow-write", "PATH", "the same as --write"},
+	{EXEC_ALLOWLIST, "network-allowlist", "HOSTS", "the same as --allow, with commas between"},
+	{0, NULL, NULL, NULL},
+};
+
+const struct command cmd_exec = {
+	.name = "exec",
+	.usage = "exec [OPTIONS] -- COMMAND [ARG...]",
+	.help = "run one command in a jail; its exit status is passed on, 125: no jail",
+	.flags = CLI_STOP_AT_OPERAND,
+	.options = options,
+	.fn = run,
+};
