@@ -190,6 +190,8 @@ static void read_conf(struct sup *s, struct report *r)
 	if (conf_load(s->dirs, &c, &p) == 0) {
 		conf_finish(&s->conf);
 		s->conf = c;
+	} else {
+		conf_finish(&c); /* the settings in force stay */
 	}
 	report_problems(r, &p);
 	for (size_t i = 0; i < p.n; i++)

@@ -184,9 +184,8 @@ static char *home_of(void *data, const char *user, struct err **e)
 		err_set(e, ENOENT,
 			"the user %s does not exist, so its home directory is not known; make it with: "
 			"useradd --system "
-			"--user-group --create-home "
-			"--home-dir /var/lib/%s-home --shell /usr/sbin/nologin %s",
-			user, user, user);
+			"--create-home --shell /usr/sbin/nologin %s",
+			user, user);
 		return NULL;
 	}
 	return path_join("/", found->pw_dir);

@@ -220,7 +220,9 @@ struct conf {
 	struct unit_list allowlist; /* [Sandbox] Read= of ReadMode=allowlist */
 	char *default_user;         /* root mode: "sbxsv" */
 };
-int conf_load(const struct unit_dirs *d, struct conf *ret, struct unit_problems *p); /* absent file: defaults */
+/* An absent file means defaults. -1: there were problems; *ret is filled either way (defaults for what is wrong) and needs
+ * conf_finish(). */
+int conf_load(const struct unit_dirs *d, struct conf *ret, struct unit_problems *p);
 void conf_finish(struct conf *c);
 
 /* --- the key table, for check, completions, man page tests --- */
