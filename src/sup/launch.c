@@ -51,10 +51,10 @@ static bool refused_by_definition(struct app *a)
 			"the unit is broken:\n%s", chomp(text));
 		return true;
 	}
-	if (u->mode == UNIT_BACKGROUND)
-		return false;
-	app_say(a, "Mode=background works", "Mode=%s is not in force yet", unit_mode_name(u->mode));
-	return true;
+	text = unit_not_startable(u);
+	if (text)
+		app_say(a, "remove that line, or wait for a version that acts on it", "%s", text);
+	return text != NULL;
 }
 
 void launch_begin(struct app *a)
