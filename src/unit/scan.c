@@ -271,7 +271,7 @@ struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const c
 			    struct unit_problems *p)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(sources_finish) struct sources s = { 0 };
+	CLEANUP(unit_sources_finish) struct sources s = { 0 };
 	CLEANUP_UNIT struct unit *u = NULL;
 	size_t before = p->n;
 
