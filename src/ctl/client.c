@@ -93,17 +93,31 @@ static size_t split(char *data, size_t size, size_t n, void *user)
 	return len;
 }
 
+/* Why a connection cannot be made: libcurl says "could not connect" also of one that was made and closed at
+ * once. */
+static int connect_error(const char *path)
+{
+	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+
+	memcpy(sa.sun_path, path, strlen(path) + 1); /* its length was checked when the client was opened */
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof sa))
+		return errno;
+	return 0;
+}
+
 static int failed(struct ctl_client *c, CURLcode code, struct err **e)
 {
-	long os = 0;
+	int os = code == CURLE_COULDNT_CONNECT ? connect_error(c->path) : 0;
 
-	(void)curl_easy_getinfo(c->curl, CURLINFO_OS_ERRNO, &os);
+	if (code == CURLE_COULDNT_CONNECT && !os)
+		code = CURLE_GOT_NOTHING;
 	switch (code) {
 	case CURLE_COULDNT_CONNECT:
-		if (os == ENOENT || os == ECONNREFUSED || os == 0)
-			return err_set(e, os ? (int)os : ECONNREFUSED,
-				       "no supervisor answers on %s; start it with: sbxsv up", c->path);
-		return err_sys(e, (int)os, "%s", c->path);
+		if (os == ENOENT || os == ECONNREFUSED)
+			return err_set(e, os, "no supervisor answers on %s; start it with: sbxsv up",
+				       c->path);
+		return err_sys(e, os, "%s", c->path);
 	case CURLE_OPERATION_TIMEDOUT:
 		return err_set(e, ETIMEDOUT,
 			       "the supervisor does not answer on %s (it may be stopped or very busy)",

@@ -1,0 +1,138 @@
+"""sbxsv check: every error of every file, and the questions about hosts and paths. No supervisor runs."""
+import json
+import os
+
+import harness
+
+
+def good(inst, name="a", network="", sandbox=""):
+    inst.write_unit(name, f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir(name)}\n{sandbox}[Network]\n{network}",
+                    mark=False)
+
+
+def test_every_error_with_file_and_line(inst):
+    good(inst)
+    inst.write_unit("b", "[App]\nExecc=/bin/true\nEnabled=perhaps\n[Netwrok]\nListen=1\n", mark=False)
+    inst.write_unit("c", "[App]\nExec=/bin/true\n", mark=False)
+    r = inst.sbxsv("check")
+    assert r.code == 1
+    lines = r.out.splitlines()
+    assert any(x.startswith("b.app:2: ") and "did you mean Exec" in x for x in lines)
+    assert any(x.startswith("b.app:3: ") and "Enabled" in x for x in lines)
+    assert any(x.startswith("b.app:4: ") and "did you mean [Network]" in x for x in lines)
+    assert any(x.startswith("c.app") and "WorkingDirectory" in x for x in lines)
+    assert not any(x.startswith("a.app") for x in lines)
+    j = json.loads(inst.sbxsv("check", "--json").out)
+    assert {(p["file"], p.get("line")) for p in j["problems"]} >= {("b.app", 2), ("b.app", 3), ("b.app", 4)}
+    assert j["units"] == 1
+
+
+def test_one_name_and_one_file(inst):
+    good(inst)
+    inst.write_unit("b", "[App]\nExecc=/bin/true\n", mark=False)
+    assert inst.sbxsv("check", "a").code == 0
+    r = inst.sbxsv("check", "a", "b")
+    assert r.code == 1 and "a.app" not in r.out
+    path = os.path.join(inst.base, "elsewhere.app")
+    with open(path, "w") as f:
+        f.write("[App]\nExec=/bin/true\nWorkingDirectory=/nonexistent\n")
+    r = inst.sbxsv("check", path)
+    assert r.code == 1 and "/nonexistent" in r.out
+    assert inst.sbxsv("check", "nothing").code == 1
+    assert inst.sbxsv("check", "No Name").code == 1
+
+
+def test_a_program_that_is_not_there(inst):
+    inst.write_unit("a", f"[App]\nExec=no-such-program-here x\nWorkingDirectory={inst.app_dir('a')}\n", mark=False)
+    r = inst.sbxsv("check", "a")
+    assert r.code == 1 and "no-such-program-here" in r.out
+
+
+def test_keys_that_are_not_in_force_yet(inst):
+    inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n[Health]\nHttp=/health\n"
+                         "[Network]\nListen=4810\n", mark=False)
+    out = inst.ok("check", "a")
+    assert "note: " in out and "[Health] Http=" in out and "not in force yet" in out
+    assert json.loads(inst.ok("check", "--json", "a"))["notes"]
+
+
+def ask(inst, *args):
+    r = inst.sbxsv("check", *args)
+    assert r.code in (0, 6), r
+    j = json.loads(inst.sbxsv("check", "--json", *args).out)
+    assert j["allowed"] == (r.code == 0)
+    return r.code == 0, r.out, j
+
+
+def test_hosts(inst):
+    good(inst, network="Allow=x.com\nAllow=*.y.org:8000-8100\nDeny=bad.y.org\nAllowAddress=192.168.7.1:5432\nLoopback=6379\n")
+    for target, want, rule in [
+            ("x.com", True, "a.app:5 Allow=x.com"),
+            ("X.COM.:443", True, "a.app:5"),
+            ("x.com:22", False, "default-deny"),
+            ("sub.x.com", False, "default-deny"),
+            ("sub.y.org:8050", True, "a.app:6"),
+            ("bad.y.org:8050", False, "a.app:7"),
+            ("192.168.7.1:5432", True, "a.app:8"),
+            ("192.168.7.1:80", False, ""),
+            ("169.254.169.254:80", False, "closed"),
+            ("[::ffff:169.254.169.254]:80", False, "closed"),
+            ("localhost:6379", True, "Loopback=6379"),
+            ("127.0.0.1:6379", True, "Loopback=6379"),
+            ("[::1]:6379", True, "Loopback=6379"),
+            ("127.0.0.1:6380", False, ""),
+    ]:
+        allowed, out, j = ask(inst, "--allow", "a", target)
+        assert allowed == want, (target, out)
+        assert rule in j["rule"], (target, j)
+    allowed, out, j = ask(inst, "--allow", "a", "new.example.com")
+    assert not allowed and "Allow=new.example.com" in out and j["hint"] == "Allow=new.example.com"
+    assert ask(inst, "--allow", "a", "localhost:1234")[2]["hint"] == "Loopback=1234"
+
+
+def test_bad_questions(inst):
+    good(inst)
+    assert inst.sbxsv("check", "--allow", "a", "x.com:0").code == 2
+    assert inst.sbxsv("check", "--allow", "a", "x y").code == 1
+    assert inst.sbxsv("check", "--allow", "nothing", "x.com").code == 4
+    assert inst.sbxsv("check", "--path", "nothing", "/").code == 4
+    r = inst.sbxsv("check", "--allow", "a", "\x1b[2J")
+    assert r.code == 1 and "\x1b" not in r.err
+
+
+def test_paths(inst):
+    other = inst.app_dir("other", {"secret": "x"})
+    shared = inst.app_dir("shared")
+    ssh = os.path.join(inst.home, ".ssh")
+    os.mkdir(ssh, 0o700)
+    good(inst, sandbox=f"[Sandbox]\nRead={shared}\n")
+    good(inst, "other")
+    mine = inst.app_dir("a")
+    for path, want, words in [
+            (mine, True, "read and write"),
+            (mine + "/not/yet", True, "read and write"),
+            (shared, True, "read only"),
+            ("/usr/bin/env", True, "read only"),
+            (other + "/secret", False, ""),
+            (inst.unit_path("a"), False, ""),
+            (ssh + "/id_ed25519", False, ""),
+            (inst.state + "/events.jsonl", False, ""),
+    ]:
+        allowed, out, j = ask(inst, "--path", "a", path)
+        assert allowed == want and words in out, (path, out)
+    # a link on the disk leads to what it points at
+    os.symlink(other, os.path.join(mine, "link"))
+    assert not ask(inst, "--path", "a", mine + "/link/secret")[0]
+
+
+def test_no_jail(inst):
+    good(inst, sandbox="[Sandbox]\nEnforce=off\n")
+    assert "Enforce=off" in ask(inst, "--allow", "a", "x.com")[1]
+    assert "Enforce=off" in ask(inst, "--path", "a", "/root")[1]
+
+
+def test_the_settings_are_checked_too(inst):
+    good(inst)
+    inst.write_conf("[Supervisor]\nShutdwonBudget=1s\n" if not harness.ROOT else "ShutdwonBudget=1s\n")
+    r = inst.sbxsv("check")
+    assert r.code == 1 and "sbxsv.conf" in r.out and "ShutdownBudget" in r.out

@@ -1,0 +1,214 @@
+"""The command without a supervisor: its table, help, usage errors, new, cat, and the man page against the program."""
+import json
+import os
+import re
+import subprocess
+
+import harness
+import pytest
+
+MAN = os.path.join(harness.SOURCE, "doc", "sbxsv.1")
+
+
+def man_commands():
+    """{command: set of options} from the `.It Cm NAME` items of sbxsv(1) and the option lists below them."""
+    commands, current = {}, []
+    last_was_item = False
+    for line in open(MAN):
+        m = re.match(r"\.It Cm ([a-z]+)\b", line)
+        if m:
+            current = current + [m[1]] if last_was_item else [m[1]]
+            for c in current:
+                commands.setdefault(c, set())
+            last_was_item = True
+            continue
+        last_was_item = False
+        if line.startswith(".Sh "):
+            current = []
+        m = re.match(r"\.It Fl (.*)", line)
+        if m and current:
+            for c in current:
+                commands[c] |= set(re.findall(r"Fl Fl ([a-z-]+)", line))
+    return commands
+
+
+def program_commands(inst):
+    out = inst.ok("help")
+    names = re.findall(r"^  ([a-z]+) +\S", out.split("Commands:")[1].split("Global options:")[0], re.M)
+    return {n: set(re.findall(r"^  (?:-\w, )?--([a-z-]+)", inst.ok("help", n).partition("\nOptions:\n")[2]
+                              .partition("\nGlobal options:\n")[0], re.M)) for n in names}
+
+
+def test_man_page_and_program_agree(inst):
+    man, program = man_commands(), program_commands(inst)
+    assert set(man) == set(program)
+    for name, options in program.items():
+        assert man[name] == options, name
+
+
+def test_man_page_names_the_global_options(inst):
+    out = inst.ok("help").partition("Global options:")[2]
+    shown = set(re.findall(r"--([a-z-]+)", out))
+    section = open(MAN).read().partition(".Ss Global options")[2].partition(".Sh ")[0]
+    assert shown == set(re.findall(r"\.It (?:Fl h , )?Fl Fl ([a-z-]+)", section))
+
+
+def test_planned_commands_say_so(inst):
+    section = open(MAN).read().partition(".Ss Not there yet")[2].partition(".Sh ")[0]
+    names = re.findall(r"^\.Cm ([a-z]+)", section, re.M)
+    source = open(os.path.join(harness.SOURCE, "src", "cli", "commands.c")).read()
+    table = source.partition("cli_planned[] = {")[2].partition("{NULL")[0]
+    assert sorted(names) == sorted(re.findall(r'^\t\{"([a-z]+)"', table, re.M)) and names
+    for n in names:
+        r = inst.sbxsv(n, "x")
+        assert r.code == 1 and f"{n}: not there yet: " in r.err, r
+
+
+def test_man_pages_are_clean():
+    pages = [f for f in os.listdir(os.path.join(harness.SOURCE, "doc")) if re.search(r"\.[1-8]$", f)]
+    assert len(pages) >= 5
+    try:
+        r = subprocess.run(["mandoc", "-Tlint", *pages], cwd=os.path.join(harness.SOURCE, "doc"), capture_output=True,
+                           text=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("mandoc is not installed")
+    # the pages refer to each other, and they are not installed here
+    left = [x for x in r.stdout.splitlines() if "referenced manual not found" not in x and "mandoc.db" not in x]
+    assert not left
+
+
+def test_usage_errors(inst):
+    for args, words in [
+            ([], "no command given"),
+            (["sttus"], 'did you mean "status"?'),
+            (["status", "--jsn"], "did you mean --json?"),
+            (["status", "-x"], "no option -x"),
+            (["status", "a", "b"], "name one app"),
+            (["start"], "--all"),
+            (["start", "a", "--all"], "--all"),
+            (["logs"], "name one app"),
+            (["logs", "a", "-n"], "needs a value"),
+            (["logs", "a", "-n", "x"], "-n"),
+            (["kill", "-s"], "needs a value"),
+            (["kill"], "name the app"),
+            (["down", "--grace", "soon"], "10s"),
+            (["up", "--watch-pid", "0"], "process id"),
+            (["reload", "x"], "no arguments"),
+            (["kill", "--json", "a"], "no --json"),
+            (["check", "--allow", "a"], "name an app and a host"),
+            (["check", "--allow", "--path", "a", "b"], "one question"),
+            (["new", "a", "b"], '"--"'),
+            (["new", "a", "b", "--", "c"], '"--"'),
+            (["new", "A", "--", "c"], "no name of an app"),
+            (["new", "a@b", "--", "c"], "no name of an app"),
+            (["new", "a", "--port", "0", "--", "c"], "--port"),
+            (["--instance"], "needs a value"),
+    ]:
+        r = inst.sbxsv(*args)
+        assert r.code == 2 and words in r.err and not r.out, (args, r)
+
+
+def test_without_a_supervisor(inst):
+    inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n")
+    for args in [("status",), ("status", "a"), ("start", "a"), ("stop", "--all"), ("kill", "a"), ("reload",), ("logs", "a"),
+                 ("events",), ("ports",)]:
+        r = inst.sbxsv(*args)
+        assert r.code == 5 and "sbxsv up" in r.err and not r.out, (args, r)
+    assert inst.sbxsv("down").code == 0
+    assert inst.sbxsv("version").code == 0
+    assert json.loads(inst.ok("version", "--json"))["version"] in inst.ok("version")
+
+
+def test_up_names_what_cannot_be_started(inst):
+    r = inst.sbxsv("up", env={"SBXSV_SBXSVD": "/nonexistent/sbxsvd"})
+    assert r.code == 1 and "/nonexistent/sbxsvd: No such file" in r.err
+
+
+def test_a_runtime_directory_that_is_too_long(inst):
+    r = inst.sbxsv("status", "--runtime", "/tmp/" + "x" * 200)
+    assert r.code == 1 and "--runtime" in r.err and "too long" in r.err
+
+
+def test_output_that_cannot_be_written(inst):
+    with open("/dev/full", "w") as full:
+        p = subprocess.run([harness.program("sbxsv"), "help"], stdout=full, stderr=subprocess.PIPE, env=inst.env, timeout=60)
+    assert p.returncode == 1 and b"No space left" in p.stderr
+
+
+# --- new and cat ---
+
+def test_new(inst):
+    d = inst.app_dir("notes")
+    out = inst.ok("new", "notes", "--port", "4810", "--allow", "x.com", "--allow", "*.y.org", "--", "/usr/bin/python3",
+                  "-m", "http.server", "$PORT", cwd=d)
+    text = open(inst.unit_path("notes")).read()
+    assert "Exec=/usr/bin/python3 -m http.server \"${PORT}\"\n" in text
+    assert f"WorkingDirectory={d}\n" in text and "Listen=4810\n" in text
+    assert "Allow=x.com\nAllow=*.y.org\n" in text
+    assert inst.unit_path("notes") in out and "sbxsv check notes" in out
+    assert os.stat(inst.unit_path("notes")).st_mode & 0o777 == 0o600
+    assert "no errors" in inst.ok("check", "notes")
+    assert [f for f in os.listdir(inst.apps) if f.startswith(".")] == []
+
+
+def test_new_never_overwrites(inst):
+    inst.write_unit("notes", "precious", mark=False)
+    r = inst.sbxsv("new", "notes", "--", "/bin/true", cwd=inst.app_dir("notes"))
+    assert r.code == 1 and "there already" in r.err
+    assert open(inst.unit_path("notes")).read() == "precious"
+
+
+@pytest.mark.parametrize("words", [
+    ["/bin/echo", "a b", "it's", '"q"', "\\", "100%", "%h", "~", "~/x", "K=~/x", "", "$HOME", "`x`", "a;b", "&&", "#x", " "],
+    ["/bin/echo", "ümlaut", "tab\there"[:3], "$PORT"],
+])
+def test_new_keeps_every_word(inst, words):
+    """What the unit's reader makes of the file is the command that was given."""
+    d = inst.app_dir("words")
+    inst.ok("new", "words", "--", *words, cwd=d)
+    # the plan of a unit is made from what was read; a wrong word would change `check`, and `new` compares by itself
+    assert "no errors" in inst.ok("check", "words")
+
+
+@pytest.mark.parametrize("args", [
+    ["new", "a", "--", "/bin/echo", "line\nbreak"],
+    ["new", "a", "--allow", "bad host", "--", "/bin/true"],
+    ["new", "a", "--allow", "x.com\nEgress=all", "--", "/bin/true"],
+])
+def test_new_writes_nothing_bad(inst, args):
+    r = inst.sbxsv(*args, cwd=inst.app_dir("a"))
+    assert r.code == 1 and r.err and not os.path.exists(inst.unit_path("a"))
+
+
+def test_new_in_a_directory_that_is_never_granted(inst):
+    r = inst.sbxsv("new", "a", "--", "/bin/true", cwd="/")
+    assert r.code == 1 or inst.sbxsv("check", "a").code == 1
+
+
+def test_cat(inst):
+    inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n", mark=False)
+    os.mkdir(inst.unit_path("a") + ".d")
+    with open(inst.unit_path("a") + ".d/allow.conf", "w") as f:
+        f.write("[Network]\nAllow=x.com\n")
+    out = inst.ok("cat", "a")
+    assert out.index("Exec=/bin/true") < out.index("allow.conf") < out.index("Allow=x.com")
+    out = inst.ok("cat", "a", "--effective")
+    assert "# a.app:2\nExec=/bin/true" in out and "allow.conf:2\nAllow=x.com" in out
+    assert inst.sbxsv("cat", "nothing").code == 4
+    assert inst.sbxsv("cat", "../x").code == 4
+
+
+def test_cat_shows_a_broken_unit_and_what_is_wrong(inst):
+    inst.write_unit("a", "[App]\nExecc=/bin/true\nDescription=\x1b[2J\n", mark=False)
+    r = inst.sbxsv("cat", "a")
+    assert r.code == 1 and "Description=\\x1b[2J" in r.out and "did you mean Exec" in r.err
+    assert "\x1b" not in r.out + r.err
+
+
+def test_directories_by_option(inst):
+    other = os.path.join(inst.base, "other")
+    os.makedirs(os.path.join(other, "apps"))
+    env = {k: v for k, v in inst.env.items() if not k.endswith("_DIR") or k == "SBXSV_UNITS_DIR"}
+    p = subprocess.run([harness.program("sbxsv"), "--apps", "other/apps", "cat", "nothing"], cwd=inst.base, env=env,
+                       capture_output=True, text=True, timeout=60)
+    assert p.returncode == 4 and f"{other}/apps/nothing.app" in p.stderr
