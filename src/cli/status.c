@@ -211,6 +211,16 @@ static void print_ports(const struct js *app)
 	}
 }
 
+static bool any_traffic(const struct js *counters)
+{
+	int64_t n;
+
+	for (const struct js *v = js_first(counters); v; v = js_next(v))
+		if (js_value_int(v, &n) == 0 && n > 0)
+			return true;
+	return false;
+}
+
 static void print_network(const struct js *app)
 {
 	const struct js *n = js_get(app, "counters");
@@ -222,8 +232,9 @@ static void print_network(const struct js *app)
 	field_list("addresses", js_get(app, "allow_address"));
 	field_list("loopback", js_get(app, "loopback"));
 	print_ports(app);
-	field("new conns", js_str(app, "gate"));
-	if (n) {
+	if (js_len(js_get(app, "ports")))
+		field("new conns", js_str(app, "gate"));
+	if (any_traffic(n)) {
 		CLEANUP_FREE char *in = format_bytes((uint64_t)js_int_or(n, "bytes_in", 0));
 		CLEANUP_FREE char *out = format_bytes((uint64_t)js_int_or(n, "bytes_out", 0));
 

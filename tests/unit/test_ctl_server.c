@@ -532,6 +532,63 @@ static void test_end_with_pending_answers(void **state)
 	}
 }
 
+/* Voluntary context switches: how often it went to sleep again, so how often it was woken. */
+static long wakeups(const struct world *w)
+{
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/status", (int)w->server);
+	char text[8192], *at;
+
+	assert_true(file_read_proc(path, text, sizeof text) > 0);
+	at = strstr(text, "\nvoluntary_ctxt_switches:");
+	assert_non_null(at);
+	return strtol(strchr(at, ':') + 1, NULL, 10);
+}
+
+/* Clock ticks of user and system time, fields 14 and 15 of proc(5): a loop that spins never sleeps. */
+static long ticks(const struct world *w)
+{
+	CLEANUP_FREE char *path = xasprintf("/proc/%d/stat", (int)w->server);
+	char text[4096], *at;
+	long user = 0, system = 0;
+
+	assert_true(file_read_proc(path, text, sizeof text) > 0);
+	at = strrchr(text, ')');
+	assert_non_null(at);
+	assert_int_equal(sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system),
+			 2);
+	return user + system;
+}
+
+static void assert_asleep(const struct world *w)
+{
+	long woken, busy;
+
+	(void)usleep(100000);
+	woken = wakeups(w);
+	busy = ticks(w);
+	(void)usleep(500000);
+	assert_in_range(wakeups(w) - woken, 0, 3);
+	assert_in_range(ticks(w) - busy, 0, 3);
+}
+
+/* A server that has nothing to do sleeps: without clients, with one that follows, and with one that says
+ * nothing. */
+static void test_idle_means_asleep(void **state)
+{
+	struct world *w = *state;
+	int fds[2];
+
+	js_free(call(w, "GET", "/v1/version", NULL, 200));
+	wait_number(w, "connections", 1);
+	assert_asleep(w);
+	fds[0] = dial_and_send(w, "GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n");
+	fds[1] = dial(w);
+	wait_number(w, "streams", 1);
+	assert_asleep(w);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
 /* Does a process made by `unshare_flags` (and uid) get an answer? It must not. */
 static bool is_answered(struct world *w, int flags, uid_t uid)
 {
@@ -658,6 +715,7 @@ int main(void)
 		T(test_endless_body),
 		T(test_shutdown),
 		T(test_end_with_pending_answers),
+		T(test_idle_means_asleep),
 		T(test_peer_in_this_namespace),
 		T(test_peer_in_another_user_namespace),
 		T(test_peer_in_another_pid_namespace),
