@@ -128,6 +128,28 @@ static struct js *counters_js(const struct app *a)
 	return o;
 }
 
+static struct js *isolation_js(const struct app *a)
+{
+	const struct isolation *i = &a->isolation;
+	struct js *o = js_obj(), *missing = js_arr();
+
+	js_add_str(o, "backend", i->backend);
+	js_add_bool(o, "user_ns", i->user_ns);
+	js_add_bool(o, "mount_ns", i->mount_ns);
+	js_add_bool(o, "pid_ns", i->pid_ns);
+	js_add_bool(o, "net_ns", i->net_ns);
+	js_add_bool(o, "seccomp", i->seccomp);
+	js_add_int(o, "landlock", i->landlock_abi);
+	js_add_bool(o, "no_new_privs", i->no_new_privs);
+	js_add_bool(o, "nested_ns_off", i->nested_ns_off);
+	js_add_bool(o, "survivors_possible", i->survivors_possible);
+	js_add_bool(o, "groups_kept", i->groups_kept);
+	for (size_t k = 0; k < i->missing.n; k++)
+		js_push_str(missing, i->missing.v[k]);
+	js_add(o, "missing", missing);
+	return o;
+}
+
 static struct js *short_status(const struct app *a)
 {
 	const struct unit *u = app_newest(a);
@@ -160,28 +182,8 @@ static struct js *short_status(const struct app *a)
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);
 	js_add(o, "counters", counters_js(a));
-	return o;
-}
-
-static struct js *isolation_js(const struct app *a)
-{
-	const struct isolation *i = &a->isolation;
-	struct js *o = js_obj(), *missing = js_arr();
-
-	js_add_str(o, "backend", i->backend);
-	js_add_bool(o, "user_ns", i->user_ns);
-	js_add_bool(o, "mount_ns", i->mount_ns);
-	js_add_bool(o, "pid_ns", i->pid_ns);
-	js_add_bool(o, "net_ns", i->net_ns);
-	js_add_bool(o, "seccomp", i->seccomp);
-	js_add_int(o, "landlock", i->landlock_abi);
-	js_add_bool(o, "no_new_privs", i->no_new_privs);
-	js_add_bool(o, "nested_ns_off", i->nested_ns_off);
-	js_add_bool(o, "survivors_possible", i->survivors_possible);
-	js_add_bool(o, "groups_kept", i->groups_kept);
-	for (size_t k = 0; k < i->missing.n; k++)
-		js_push_str(missing, i->missing.v[k]);
-	js_add(o, "missing", missing);
+	if (a->isolation_known)
+		js_add(o, "isolation", isolation_js(a));
 	return o;
 }
 
@@ -277,8 +279,6 @@ struct js *sup_app_status(struct sup *s, const char *name)
 		add_rules(o, a->unit);
 	if (a->run_user)
 		js_add_str(o, "user", a->run_user);
-	if (a->isolation_known)
-		js_add(o, "isolation", isolation_js(a));
 	if (a->last_exit.known)
 		add_last_exit(o, &a->last_exit);
 	js_add_str(o, "gate", gate_names[a->gate]);

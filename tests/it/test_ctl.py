@@ -183,8 +183,7 @@ def follow(inst, *args):
     """A following command and the list that its lines go to."""
     p = inst.spawn([harness.program("sbxsv"), *args], stdout=subprocess.PIPE, text=True)
     lines = []
-    threading.Thread(target=lambda: lines.extend(iter(p.stdout.readline, "")) if False else [lines.append(x) for x in p.stdout],
-                     daemon=True).start()
+    threading.Thread(target=lambda: [lines.append(x) for x in p.stdout], daemon=True).start()
     return p, lines
 
 
