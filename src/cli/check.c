@@ -302,7 +302,10 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	struct unit_problems problems = {0};
 	CLEANUP_UNIT struct unit *u = NULL;
 	CLEANUP_PLAN struct plan *plan = NULL;
+	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
+			  *full = path_join(cwd ? cwd : "/", path);
 	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL;
+	const struct plan_fs fs = plan_fs_real();
 	const struct plan_path *by = NULL;
 	enum plan_access access;
 	int code = CLI_FAILED;
@@ -317,7 +320,7 @@ static int check_path(struct cli *c, const char *app, const char *path)
 		return cli_fail(CLI_FAILED, "%s", wrong);
 	if (u->enforce == UNIT_ENFORCE_OFF)
 		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL);
-	access = plan_decide(plan, real, &by);
+	access = plan_decide_on_disk(plan, &fs, full, &by);
 	shown = xasprintf("%s (%s)", real,
 			  access == PLAN_WRITE  ? "read and write"
 			  : access == PLAN_READ ? "read only"

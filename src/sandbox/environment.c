@@ -203,7 +203,7 @@ static void env_file(struct plan_ctx *c, const struct unit_value *v)
 	bool optional = v->text[0] == '-';
 	CLEANUP_FREE char *path =
 		path_join(c->u->working_directory ? c->u->working_directory : "/", v->text + optional);
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	struct plan_ask a = {.key = "EnvironmentFile", .origin = v->origin, .written = v->text, .where = &w};
 
 	plan_resolve(c, path, &w);

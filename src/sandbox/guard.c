@@ -177,7 +177,7 @@ static bool is_own(const struct plan_ctx *c, const char *path)
  * directories are not for that. */
 static bool is_app_beside_unit(const struct plan_ctx *c, const struct plan_ask *a)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	const char *rest;
 	size_t len;
 
@@ -394,7 +394,7 @@ bool plan_guard_prefix(const struct plan_ctx *c, const char *dir)
 
 static void lock_path(struct plan_ctx *c, const char *path, const char *reason)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	plan_resolve(c, path, &w);
 	if (!w.error && plan_writable(c, w.path))

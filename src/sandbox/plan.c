@@ -43,6 +43,7 @@ static void ctx_finish(struct plan_ctx *c)
 	free(c->grants);
 	for (size_t i = 0; i < c->n_places; i++) {
 		free(c->places[i].path);
+		free(c->places[i].written);
 		free(c->places[i].reason);
 	}
 	free(c->places);
@@ -281,6 +282,35 @@ static char *through_link(const struct plan *p, const char *path)
 	return NULL;
 }
 
+/* A link of the disk can be followed inside only where it is seen. */
+static bool link_seen(const struct plan *p, const char *path)
+{
+	const struct plan_path *by;
+	CLEANUP_FREE char *dir = path_dirname(path);
+
+	for (size_t i = 0; i < p->n_links; i++)
+		if (strcmp(p->links[i].path, path) == 0)
+			return true;
+	return plan_decide(p, dir, &by) != PLAN_HIDE;
+}
+
+enum plan_access plan_decide_on_disk(const struct plan *p, const struct plan_fs *fs, const char *path,
+				     const struct plan_path **ret_by)
+{
+	struct plan_world w = {.fs = *fs};
+	CLEANUP(ctx_finish) struct plan_ctx c = {.w = &w};
+	CLEANUP_WHERE struct plan_where at = {0};
+
+	plan_resolve(&c, path, &at);
+	for (size_t i = 0; i < at.n_links; i++) {
+		if (link_seen(p, at.links[i].path))
+			continue;
+		(void)plan_decide(p, at.links[i].path, ret_by);
+		return PLAN_HIDE;
+	}
+	return plan_decide(p, at.path, ret_by);
+}
+
 enum plan_access plan_decide(const struct plan *p, const char *path, const struct plan_path **ret_by)
 {
 	CLEANUP_FREE char *at = path_join("/", path);
@@ -298,7 +328,7 @@ enum plan_access plan_decide(const struct plan *p, const char *path, const struc
 	own = longest(made, ELEMENTS(made), at);
 	if (own && (!by || strlen(by->path) < strlen(own->path) || strcmp(by->path, own->path) == 0))
 		by = own;
-	if (!by || by->empty) {
+	if (!by || (by->empty && by->access != PLAN_HIDE)) {
 		const struct plan_path *unseen = longest(p->unseen, p->n_unseen, at);
 
 		if (unseen)

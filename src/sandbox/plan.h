@@ -136,6 +136,11 @@ char *plan_print(const struct plan *p); /* stable text, for golden tests and --d
  * the links of the plan, not those of the disk: the caller resolves first what it means the target of. */
 enum plan_access plan_decide(const struct plan *p, const char *path, const struct plan_path **ret_by);
 
+/* The same for a path as a person writes it: symlinks of the disk are followed, and one that the jail does
+ * not show leads nowhere. */
+enum plan_access plan_decide_on_disk(const struct plan *p, const struct plan_fs *fs, const char *path,
+				     const struct plan_path **ret_by);
+
 /* The names Secret= takes, NULL-terminated. */
 const char *const *plan_secret_names(void);
 /* Appends the places of this unit that no other app may see (app and data directories, EnvironmentFile=, log

@@ -29,7 +29,7 @@ static const char *const system_files[] = {"/etc/resolv.conf", "/etc/hosts", "/e
 
 static void grant_system(struct plan_ctx *c, const char *path)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	plan_resolve(c, path, &w);
 	if (w.error)
@@ -63,7 +63,7 @@ void plan_system_roots(struct plan_ctx *c)
 		system_libraries(c);
 	}
 	for (size_t i = 0; i < ELEMENTS(system_files); i++) {
-		CLEANUP_WHERE struct plan_where w;
+		CLEANUP_WHERE struct plan_where w = {0};
 
 		plan_resolve(c, system_files[i], &w);
 		if (w.error || !S_ISREG(w.st.st_mode) || !w.n_links)
@@ -128,7 +128,7 @@ static void app_directory(struct plan_ctx *c)
  * -> /var/home). */
 static void data_directory(struct plan_ctx *c, const struct unit_value *v)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	struct plan_ask a = {.key = "DataDirectory",
 			     .origin = v->origin,
 			     .written = v->text,
@@ -207,7 +207,7 @@ static bool asked_resolve(struct plan_ctx *c, const char *key, const struct unit
 
 static void asked_path(struct plan_ctx *c, const char *key, const struct unit_value *v, bool write)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	CLEANUP_FREE char *reason = reason_of(v, key);
 	struct plan_ask a = {
 		.key = key, .origin = v->origin, .written = v->text, .where = &w, .write = write};
@@ -231,7 +231,7 @@ static void asked_path(struct plan_ctx *c, const char *key, const struct unit_va
 
 static void allowlist_path(struct plan_ctx *c, const struct unit_value *v)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	CLEANUP_FREE char *reason = reason_of(v, "Read");
 	struct plan_ask a = {.key = "Read", .origin = v->origin, .written = v->text, .where = &w};
 
@@ -243,7 +243,7 @@ static void allowlist_path(struct plan_ctx *c, const struct unit_value *v)
 
 static void asked_socket(struct plan_ctx *c, const struct unit_value *v)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	CLEANUP_FREE char *reason = reason_of(v, "UnixSocket");
 	struct plan_ask a = {.key = "UnixSocket",
 			     .origin = v->origin,
@@ -303,7 +303,7 @@ static void device_add(struct plan_ctx *c, const struct unit_value *v, const str
 static void asked_device(struct plan_ctx *c, const struct unit_value *v)
 {
 	const struct plan_fs *fs = &c->w->fs;
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	CLEANUP_STRV struct strv names = {0};
 
 	if (!asked_resolve(c, "Device", v, &w))
@@ -318,7 +318,7 @@ static void asked_device(struct plan_ctx *c, const struct unit_value *v)
 	}
 	for (size_t i = 0; i < names.n; i++) {
 		CLEANUP_FREE char *path = xasprintf("%s/%s", w.path, names.v[i]);
-		CLEANUP_WHERE struct plan_where one;
+		CLEANUP_WHERE struct plan_where one = {0};
 
 		plan_resolve(c, path, &one);
 		if (!one.error && S_ISCHR(one.st.st_mode))
@@ -330,11 +330,14 @@ static void granted_secrets(struct plan_ctx *c)
 {
 	for (size_t i = 0; i < c->n_places; i++) {
 		const struct plan_place *s = &c->places[i];
+		CLEANUP_WHERE struct plan_where w = {0};
 		CLEANUP_FREE char *reason = NULL;
 
 		if (s->kind != PLACE_SECRET || !s->exists || !plan_secret_granted(c->u, s->name))
 			continue;
 		reason = xasprintf("Secret=%s", s->name);
+		plan_resolve(c, s->written, &w);
+		plan_links_add(c, &w, NULL);
 		plan_grant_add(c, s->path, PLAN_READ, s->dir, SOURCE_ASKED, reason);
 	}
 }
@@ -370,7 +373,7 @@ static bool is_system(const struct plan_ctx *c, const char *path)
  * prefix is, because its programs need what lies beside it (npm: ../lib/node_modules). */
 static void path_directory(struct plan_ctx *c, const struct unit_value *v)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	CLEANUP_FREE char *reason = reason_of(v, "Path"), *prefix = NULL, *inside = NULL, *written = NULL;
 	struct plan_ask a = {.key = "Path", .origin = v->origin, .written = v->text, .where = &w};
 

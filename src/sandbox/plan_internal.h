@@ -34,7 +34,7 @@ struct plan_grant {
 
 enum plan_place_kind { PLACE_SECRET, PLACE_SBXSV, PLACE_OTHER, PLACE_HIDE, PLACE_FILE };
 struct plan_place { /* a hidden place, resolved */
-	char *path;
+	char *path, *written;
 	enum plan_place_kind kind;
 	const char *name; /* of a secret */
 	char *reason;

@@ -198,7 +198,7 @@ void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
 
 bool plan_exists(struct plan_ctx *c, const char *path, bool *ret_dir)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	plan_resolve(c, path, &w);
 	if (w.error)
@@ -374,15 +374,23 @@ static void settle_group(struct plan_ctx *c, size_t from, size_t to)
 {
 	struct plan *plan = c->plan;
 	struct plan_grant *g = &c->grants[from];
+	bool way = false;
 
 	for (size_t i = from + 1; i < to; i++) {
 		g->p.create |= c->grants[i].p.create && g->p.access == PLAN_WRITE;
-		g->p.empty |= c->grants[i].p.empty && g->p.access == PLAN_HIDE;
+		way |= c->grants[i].p.empty;
 		path_finish(&c->grants[i].p);
 	}
 	if (changes(&g->p, g->source, nearest_above(plan, g->p.path))) {
+		g->p.empty |= way && g->p.access == PLAN_HIDE;
 		paths_push(plan, g->p);
 	} else if (g->p.access == PLAN_HIDE && !g->p.empty) {
+		if (way) /* hidden where nothing is shown, and yet it must be there */
+			paths_push(plan, (struct plan_path){.path = xstrdup(g->p.path),
+							    .access = PLAN_HIDE,
+							    .dir = true,
+							    .empty = true,
+							    .reason = xstrdup(g->p.reason)});
 		VEC_GROW(plan->unseen, plan->n_unseen, plan->cap_unseen);
 		plan->unseen[plan->n_unseen++] = g->p;
 	} else {

@@ -38,7 +38,7 @@ const char *const *plan_secret_names(void)
 static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind kind, const char *name,
 		      const char *reason)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 	struct plan_place *p;
 
 	plan_resolve(c, path, &w);
@@ -46,6 +46,7 @@ static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind
 	p = &c->places[c->n_places++];
 	*p = (struct plan_place){
 		.path = TAKE_PTR(w.path),
+		.written = xstrdup(path),
 		.kind = kind,
 		.name = name,
 		.reason = xstrdup(reason),
@@ -56,7 +57,7 @@ static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind
 
 static void home_add(struct plan_ctx *c, const char *home)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	if (!home || home[0] != '/')
 		return;

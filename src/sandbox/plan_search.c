@@ -106,7 +106,7 @@ enum { STAR_MAX = 64 }; /* names tried for one '*' */
 
 bool plan_is_program(struct plan_ctx *c, const char *path)
 {
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	plan_resolve(c, path, &w);
 	return !w.error && S_ISREG(w.st.st_mode) && (w.st.st_mode & 0111);

@@ -197,7 +197,7 @@ static bool venv_add(struct tool *t, const char *dir, bool trusted, int depth)
 	const struct plan_fs *fs = &c->w->fs;
 	CLEANUP_FREE char *root = path_dirname(dir), *cfg = path_join(root, "pyvenv.cfg"), *text = NULL;
 	CLEANUP_FREE char *reason = xasprintf("toolchain: Python environment %s", root);
-	CLEANUP_WHERE struct plan_where w;
+	CLEANUP_WHERE struct plan_where w = {0};
 
 	plan_resolve(c, cfg, &w);
 	if (w.error || !S_ISREG(w.st.st_mode))
@@ -377,7 +377,7 @@ static bool tool_add(struct tool *t, const char *path, bool trusted, const char 
 	struct plan_ctx *c = t->c;
 	const struct plan_fs *fs = &c->w->fs;
 	CLEANUP_FREE char *dir = path_dirname(path), *text = NULL;
-	CLEANUP_WHERE struct plan_where w, d;
+	CLEANUP_WHERE struct plan_where w = {0}, d = {0};
 	bool in_env;
 
 	plan_resolve(c, path, &w);
@@ -403,6 +403,28 @@ static bool tool_add(struct tool *t, const char *path, bool trusted, const char 
 	if (!text || !str_starts(text, "#!"))
 		return true;
 	return shebang_add(t, w.path, text, trusted && !plan_writable(c, w.path), depth);
+}
+
+/* Exec=/usr/bin/env NAME: what env(1) finds is looked up along the app's PATH as well. */
+static bool env_exec(struct tool *t, const char *program)
+{
+	const struct strv *argv = &t->c->plan->argv;
+	CLEANUP_FREE char *name = NULL, *found = NULL;
+	struct strv rest = {.v = argv->v + 1, .n = argv->n - 1};
+	CLEANUP_FREE char *words = NULL;
+
+	if (strcmp(path_basename(program), "env") != 0 || argv->n < 2)
+		return true;
+	words = strv_join(&rest, " ");
+	name = env_program(words);
+	if (!name || strchr(name, '/'))
+		return !name || tool_add(t, name, true, "Exec=env", 1);
+	found = plan_lookup(t->c, name);
+	if (!found) {
+		not_found(t, name, "Exec=env");
+		return false;
+	}
+	return tool_add(t, found, true, "Exec=env", 1);
 }
 
 /* The path of the program as it will be executed, symlinks kept: a venv and a multi-call binary go by their
@@ -448,11 +470,11 @@ void plan_toolchain(struct plan_ctx *c)
 	} else {
 		plan_problem(c, t.origin, "neither Exec= nor Shell= is there");
 	}
-	if (!program || !tool_add(&t, program, true, why, 0))
+	if (!program || !tool_add(&t, program, true, why, 0) || !env_exec(&t, program))
 		return;
 	/* Python environments among the Path= directories: Shell= and scripts find their python there. */
 	for (size_t i = 0; i < c->u->path.n && i < c->search.n; i++) {
-		CLEANUP_WHERE struct plan_where d;
+		CLEANUP_WHERE struct plan_where d = {0};
 
 		plan_resolve(c, c->search.v[i], &d);
 		if (!d.error && !venv_add(&t, d.path, !plan_writable(c, d.path), 0))

@@ -151,17 +151,14 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		ended(a);
 }
 
-/* Others' directories are hidden from this app; plan_make() spares those that are its own too. */
+/* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are its own too. */
 static void others_of(const struct app *a, struct strv *ret)
 {
 	for (const struct app *o = a->sup->apps; o; o = o->next) {
 		const struct unit *u = app_newest(o);
 
-		if (o == a || !u)
-			continue;
-		strv_add(ret, u->app_directory);
-		for (size_t i = 0; i < u->data_directory.n; i++)
-			strv_add(ret, u->data_directory.v[i].text);
+		if (o != a && u)
+			plan_unit_places(u, ret);
 	}
 }
 

@@ -84,6 +84,18 @@ test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_net_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_plan test_plan_fs
+TESTS += test_plan test_plan_fs
+endif
+test_plan_SOURCES = tests/unit/test_plan.c tests/unit/fake_fs.c tests/unit/fake_fs.h
+test_plan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_plan_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_plan_fs_SOURCES = tests/unit/test_plan_fs.c
+test_plan_fs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_plan_fs_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+EXTRA_DIST += tests/unit/golden
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_ports
 TESTS += test_ports
 endif
