@@ -1,4 +1,332 @@
-int main(void)
+/*
+ * sbxsvd: the supervisor. See doc/design.md; what it does lives in src/sup/, this file only puts it together.
+ *
+ * SIGTERM means "end cleanly" from the first instruction on: signals are blocked before anything else, a
+ * pending one is looked for between the steps of the start, and from then on the loop handles them.
+ */
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "config.h"
+#include "ctl/ctl.h"
+#include "main_args.h"
+#include "policy/policy.h"
+#include "sup/instance.h"
+#include "sup/sup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define OWN_LOG_MAX (1u << 20) /* sbxsvd.log begins anew at a start when it is larger */
+
+struct daemon {
+	struct main_args args;
+	struct unit_dirs dirs;
+	struct loop *loop;
+	struct sup *sup;
+	struct ctl *ctl;
+	int lock_fd, notify_fd, watch_fd;
+	int nofile_soft;
+	struct loop_signal term, intr, hup, usr2;
+	struct loop_io watch;
+};
+
+/* --- what ends it --- */
+
+static void on_all_gone(void *data)
 {
+	struct daemon *d = data;
+
+	loop_break(d->loop);
+}
+
+static void shut_down(struct daemon *d, int64_t grace_ms)
+{
+	sup_shutdown(d->sup, grace_ms, on_all_gone, d);
+}
+
+static void on_stop_signal(struct loop_signal *w)
+{
+	log_info("%s: shutting down", signal_name(w->signum));
+	shut_down(w->data, -1);
+}
+
+static void on_reload_signal(struct loop_signal *w)
+{
+	struct daemon *d = w->data;
+
+	js_free(sup_reload(d->sup));
+}
+
+static void on_upgrade_signal(struct loop_signal *w)
+{
+	(void)w;
+	log_warning("SIGUSR2: an upgrade in place is not in force yet; restart with sbxsv down, sbxsv up");
+}
+
+static void on_api_shutdown(void *data, int64_t grace_ms)
+{
+	log_info("asked to shut down");
+	shut_down(data, grace_ms);
+}
+
+static void on_watched_gone(struct loop_io *w, unsigned events)
+{
+	struct daemon *d = w->data;
+
+	(void)events;
+	loop_io_stop(w);
+	log_info("the process of --watch-pid %d has ended: shutting down", (int)d->args.watch_pid);
+	shut_down(d, -1);
+}
+
+/* --- the steps of the start --- */
+
+static void block_signals(void)
+{
+	sigset_t set;
+
+	(void)sigemptyset(&set);
+	(void)sigaddset(&set, SIGTERM);
+	(void)sigaddset(&set, SIGINT);
+	(void)sigaddset(&set, SIGHUP);
+	(void)sigaddset(&set, SIGUSR2);
+	(void)sigprocmask(SIG_SETMASK, &set, NULL);
+	(void)signal(SIGPIPE, SIG_IGN);
+}
+
+static bool stop_pending(void)
+{
+	sigset_t set;
+
+	return sigpending(&set) == 0 && (sigismember(&set, SIGTERM) || sigismember(&set, SIGINT));
+}
+
+/* 0, 1 and 2 exist, and nothing else that the caller had open stays open, but for the one we were told to
+ * keep. */
+static void clean_fds(int keep)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= 2);
+	if (fd > 2)
+		(void)close(fd);
+	if (keep > 3)
+		(void)syscall(SYS_close_range, 3u, (unsigned)keep - 1, 0u); /* kernel 5.9 */
+	(void)syscall(SYS_close_range, keep > 2 ? (unsigned)keep + 1 : 3u, ~0u, 0u);
+	if (keep > 2)
+		(void)fcntl(keep, F_SETFD, FD_CLOEXEC);
+}
+
+static void tell(struct daemon *d, const char *text)
+{
+	if (d->notify_fd < 0)
+		return;
+	(void)!write(d->notify_fd, text, strlen(text));
+	(void)close(d->notify_fd);
+	d->notify_fd = -1;
+}
+
+/* The parent of a daemon: waits for what the child says through the pipe. */
+static int await_child(int fd)
+{
+	char text[4096];
+	size_t len = 0;
+	ssize_t n;
+
+	while (len < sizeof text - 1 &&
+	       ((n = read(fd, text + len, sizeof text - 1 - len)) > 0 || (n < 0 && errno == EINTR)))
+		len += n > 0 ? (size_t)n : 0;
+	text[len] = 0;
+	if (str_eq(text, "ready\n") || str_eq(text, "stopped\n"))
+		return 0;
+	(void)fprintf(stderr, "sbxsvd: %s",
+		      len ? text : "ended before it was ready; see sbxsvd.log in the state directory\n");
+	return 1;
+}
+
+/* Returns in the child, with the pipe as notify_fd; the parent waits and exits. */
+static int daemonise(struct daemon *d, struct err **e)
+{
+	int pair[2], null_fd;
+	pid_t pid;
+
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return err_sys(e, errno, "pipe");
+	pid = fork();
+	if (pid < 0)
+		return err_sys(e, errno, "fork");
+	if (pid > 0) {
+		(void)close(pair[1]);
+		_exit(await_child(pair[0]));
+	}
+	(void)close(pair[0]);
+	(void)setsid();
+	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null_fd >= 0) {
+		(void)dup2(null_fd, 0);
+		(void)dup2(null_fd, 1);
+		if (null_fd > 2)
+			(void)close(null_fd);
+	}
+	if (d->args.notify_fd < 0)
+		d->notify_fd = pair[1];
+	else
+		(void)close(
+			pair[1]); /* --notify-fd tells somebody else; our parent only learns that we began */
 	return 0;
+}
+
+static int own_log(const struct unit_dirs *dirs, struct err **e)
+{
+	CLEANUP_FD int dir = file_private_dir(dirs->state, e), fd = -1;
+	struct stat st;
+
+	if (dir < 0)
+		return -1;
+	if (fstatat(dir, "sbxsvd.log", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > OWN_LOG_MAX)
+		(void)renameat(dir, "sbxsvd.log", dir, "sbxsvd.log.1");
+	fd = file_open_nofollow(dir, "sbxsvd.log", O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY, 0600);
+	if (fd < 0 || dup2(fd, 2) < 0)
+		return err_sys(e, errno, "%s/sbxsvd.log", dirs->state);
+	log_timestamps(true);
+	return 0;
+}
+
+static int find_dirs(struct daemon *d, struct err **e)
+{
+	if (unit_dirs_init(&d->dirs, d->args.instance, e) < 0)
+		return -1;
+	d->dirs.check_host_rule = policy_check_host_rule;
+	d->dirs.check_address_rule = policy_check_address_rule;
+	d->dirs.check_ports = policy_check_ports;
+	return 0;
+}
+
+static int create_sup(struct daemon *d, struct err **e)
+{
+	CLEANUP_FREE char *init = main_find_program("sbxsv-init", SBXSV_LIBEXECDIR);
+	CLEANUP_FREE char *proxy = main_find_program("sbxsv-proxy", SBXSV_SBINDIR);
+	struct sup_config c = {.dirs = &d->dirs,
+			       .init_program = init,
+			       .proxy_program = proxy,
+			       .nofile_soft = d->nofile_soft};
+
+	d->sup = sup_create(d->loop, &c, e);
+	return d->sup ? 0 : -1;
+}
+
+static void watch_signals(struct daemon *d)
+{
+	sigset_t none;
+
+	loop_signal_init(d->loop, &d->term, SIGTERM, on_stop_signal, d);
+	loop_signal_init(d->loop, &d->intr, SIGINT, on_stop_signal, d);
+	loop_signal_init(d->loop, &d->hup, SIGHUP, on_reload_signal, d);
+	loop_signal_init(d->loop, &d->usr2, SIGUSR2, on_upgrade_signal, d);
+	if (d->watch_fd >= 0)
+		loop_io_init(d->loop, &d->watch, d->watch_fd, LOOP_READ, on_watched_gone, d);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int start(struct daemon *d, struct err **e)
+{
+	pid_t holder = 0;
+
+	/* Where everything is; nothing is touched yet. */
+	if (find_dirs(d, e) < 0)
+		return -1;
+	/* Before the start of anything: a caller that is gone already must not be outlived. */
+	if (d->args.watch_pid && (d->watch_fd = pidfd_open_pid(d->args.watch_pid)) < 0)
+		return err_sys(e, errno, "--watch-pid %d", (int)d->args.watch_pid);
+	/* One supervisor; the loser must not touch the log or the state of the winner. */
+	d->lock_fd = instance_lock(d->dirs.runtime, &holder, e);
+	if (d->lock_fd < 0 || (!d->args.foreground && own_log(&d->dirs, e) < 0))
+		return -1;
+	/* Orphans of apps without a pid namespace become our children, not pid 1's. */
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	d->loop = loop_create(LOOP_SHIFT_GAPS);
+	if (!d->loop)
+		return err_sys(e, errno, "cannot make an event loop");
+	/* Waits for a predecessor's remains, so the ports and directories are free afterwards. */
+	if (create_sup(d, e) < 0)
+		return -1;
+	/* The control socket exists before the first app: whoever sees an app can ask for it. */
+	d->ctl = ctl_create(d->loop, d->sup, &d->dirs, on_api_shutdown, d, e);
+	if (!d->ctl)
+		return -1;
+	if (stop_pending())
+		return 0;
+	/* From here the loop owns the signals; one that came meanwhile is delivered by its first round. */
+	watch_signals(d);
+	return sup_start(d->sup, e);
+}
+
+static void finish(struct daemon *d)
+{
+	/* The socket goes first: whoever still finds it must find somebody who answers. */
+	ctl_destroy(d->ctl);
+	sup_destroy(d->sup);
+	loop_io_stop(&d->watch);
+	loop_signal_stop(&d->term);
+	loop_signal_stop(&d->intr);
+	loop_signal_stop(&d->hup);
+	loop_signal_stop(&d->usr2);
+	loop_destroy(d->loop);
+	fd_close_many(&d->watch_fd, 1);
+	unit_dirs_finish(&d->dirs);
+	fd_close_many(&d->lock_fd, 1); /* last: the next one may begin */
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon d = {.lock_fd = -1, .notify_fd = -1, .watch_fd = -1};
+	CLEANUP_ERR struct err *e = NULL;
+	int code = 0;
+
+	block_signals();
+	log_init("sbxsvd", LOG_LEVEL_INFO);
+	code = main_args_parse(argc, argv, &d.args);
+	if (code >= 0)
+		return code;
+	code = 0;
+	if (d.args.debug)
+		log_init("sbxsvd", LOG_LEVEL_DEBUG);
+	/* Known descriptors first: everything after this may open some. */
+	d.notify_fd = d.args.notify_fd;
+	clean_fds(d.notify_fd);
+	/* No directory is kept busy; the parser has made relative options absolute. */
+	(void)umask(077);
+	if (chdir("/") < 0)
+		log_warning("chdir /: %s", strerror(errno));
+	if (!d.args.foreground && daemonise(&d, &e) < 0)
+		goto failed;
+	/* After the fork: children get the old soft limit back. */
+	d.nofile_soft = fd_raise_limit();
+	if (start(&d, &e) < 0)
+		goto failed;
+	if (!stop_pending()) {
+		tell(&d, "ready\n");
+		loop_run(d.loop);
+	}
+	tell(&d, "stopped\n");
+	finish(&d);
+	return 0;
+failed:
+	log_error("%s", err_msg(e));
+	if (d.notify_fd >= 0) {
+		CLEANUP_FREE char *text = xasprintf("%s\n", err_msg(e));
+
+		tell(&d, text);
+	}
+	finish(&d);
+	return 1;
 }

@@ -1,4 +1,5 @@
 #include "sandbox/identity.h"
+#include "base/log.h"
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
@@ -12,7 +13,7 @@ static int no_such_user(const char *name, const char *why, struct err **e)
 	return err_set(e, ENOENT,
 		       "%sthe user \"%s\" does not exist on this machine; make it with: useradd --system "
 		       "--user-group "
-		       "--create-home --home-dir /var/lib/%s --shell /usr/sbin/nologin %s",
+		       "--create-home --home-dir /var/lib/%s-apps --shell /usr/sbin/nologin %s",
 		       why, name, name, name);
 }
 
@@ -103,6 +104,7 @@ void identity_finish(struct plan_user *u)
 
 int identity_of_proxy(const struct conf *c, uid_t *ret_uid, gid_t *ret_gid, struct err **e)
 {
+	CLEANUP_ERR struct err *missing = NULL;
 	struct plan_user u = {0};
 
 	if (geteuid() != 0) {
@@ -111,8 +113,11 @@ int identity_of_proxy(const struct conf *c, uid_t *ret_uid, gid_t *ret_gid, stru
 		return 0;
 	}
 	if (user_by_name(c->default_user ? c->default_user : "sbxsv",
-			 "sbxsv-proxy does not run as root, and ", &u, e) < 0)
-		return -1;
+			 "sbxsv-proxy does not run as root, and ", &u, &missing) < 0) {
+		if (user_by_name("nobody", "", &u, e) < 0)
+			return -1;
+		log_warning("%s; until then it runs as nobody", err_msg(missing));
+	}
 	if (u.uid == 0) {
 		identity_finish(&u);
 		return err_set(

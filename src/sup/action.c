@@ -1,4 +1,4 @@
-/* What the actions of the state table do. Each is short; the longer ones live in launch.c and network.c. */
+/* What the actions of the state table do. Each is short; the longer ones live in run.c and network.c. */
 #include "sup/app.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -70,9 +70,6 @@ void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap)
 {
 	if (WIFSIGNALED(x->status))
 		(void)snprintf(buf, cap, "was killed by %s", signal_name(WTERMSIG(x->status)));
-	else if (WEXITSTATUS(x->status) > 128 && WEXITSTATUS(x->status) <= 128 + SIGRTMAX)
-		(void)snprintf(buf, cap, "ended by %s (status %d)", signal_name(WEXITSTATUS(x->status) - 128),
-			       WEXITSTATUS(x->status));
 	else
 		(void)snprintf(buf, cap, "exited with status %d", WEXITSTATUS(x->status));
 }
@@ -187,10 +184,23 @@ static void tell_to_end(struct app *a)
 	loop_timer_start(&a->timer, a->unit->stop_timeout_ms);
 }
 
+/*
+ * SIGKILL. Of a jail it is enough to kill pid 1. Without one, what runs below our init is killed and the init then
+ * ends by itself, having killed what it adopted; killing it first would let all that loose. `again`: it did not.
+ */
+void app_kill(struct app *a, bool again)
+{
+	if (!a->launch || a->reaped)
+		return;
+	if (a->no_jail && a->up)
+		strays_kill_below(a->pid);
+	if (!a->no_jail || !a->up || again)
+		(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+}
+
 static void kill_now(struct app *a)
 {
-	if (a->launch && !a->reaped)
-		(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+	app_kill(a, clk_mono_ms() - a->since_ms > UNKILLED_MS);
 	if (clk_mono_ms() - a->since_ms > UNKILLED_MS)
 		app_say(a,
 			"a process waits for hardware or a network file system that does not answer; see ps "
@@ -259,13 +269,13 @@ void app_act(struct app *a, enum app_action act)
 	case ACT_MAX:
 		break;
 	case ACT_BEGIN:
-		launch_begin(a);
+		run_begin(a);
 		break;
 	case ACT_LAUNCH:
-		launch_start(a);
+		run_start(a);
 		break;
 	case ACT_ATTACH:
-		launch_attach(a);
+		run_attach(a);
 		break;
 	case ACT_READY:
 		ready(a);

@@ -39,7 +39,7 @@ void app_free(struct app *a)
 	a->sup->n_apps--;
 	command_abandon(a, "the app was removed");
 	action_finish(a);
-	launch_release(a);
+	run_release(a);
 	listener_release(a);
 	proxyctl_remove(a->sup->proxy, a->name);
 	logs_destroy(a->logs);

@@ -3,7 +3,7 @@
  *
  *   states.c   the table                       restart.c   backoff and start limit (pure)
  *   app.c      data, the event queue, the one function that writes a state
- *   action.c   what the table's actions do     launch.c    from a definition to a process, and its end
+ *   action.c   what the table's actions do     run.c       from a definition to a process, and its end
  *   listener.c ports of the host               network.c   policy, gate, jail sockets: the proxy's view of an
  * app reclaim.c  a port taken by an orphan       command.c   requests that wait for a result reload.c apps.d
  * as a diff                watch.c     inotify shutdown.c all at once, inside a budget    instance.c  one
@@ -138,7 +138,7 @@ struct sup {
 	bool any_unjailed; /* an app without a pid namespace was started: there may be strays to reap */
 
 	/* shutdown */
-	bool down, killed;
+	bool down, killed, lost;
 	struct loop_timer kill_timer;
 	void (*down_done)(void *data);
 	void *down_data;
@@ -163,22 +163,23 @@ void action_finish(struct app *a);
 void action_left_state(struct app *a);
 enum app_event action_verdict(struct app *a); /* nothing of it runs any more: what follows? */
 void app_act(struct app *a, enum app_action act);
+void app_kill(struct app *a, bool again);
 void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap);
 bool app_exit_is_success(const struct unit *u, int status);
 
-/* launch.c */
-void launch_begin(struct app *a);       /* definition and ports */
-void launch_ports_again(struct app *a); /* an orphan that had one is gone */
-void launch_start(struct app *a);       /* the process */
-void launch_attach(struct app *a);
-void launch_release(struct app *a); /* everything that belongs to the process that is gone */
+/* run.c */
+void run_begin(struct app *a);       /* definition and ports */
+void run_ports_again(struct app *a); /* an orphan that had one is gone */
+void run_start(struct app *a);       /* the process */
+void run_attach(struct app *a);
+void run_release(struct app *a); /* everything that belongs to the process that is gone */
 
 /* listener.c */
 enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };
-enum hold listener_hold(struct app *a, struct err **e); /* PENDING: launch_ports_again() follows */
+enum hold listener_hold(struct app *a, struct err **e); /* PENDING: run_ports_again() follows */
 void listener_release(struct app *a);
 
-/* reclaim.c: takes a port back; launch_ports_again() follows */
+/* reclaim.c: takes a port back; run_ports_again() follows */
 int reclaim_start(struct app *a, uint16_t port, struct err **e);
 void reclaim_stop(struct app *a);
 char *
@@ -210,7 +211,7 @@ void status_emit_exit(struct app *a);
 
 /* strays.c */
 void strays_init(struct sup *s);
-void strays_kill(struct app *a); /* after the end of an app without a pid namespace */
+void strays_kill_below(pid_t init); /* every descendant, not init itself */
 void strays_kill_all(struct sup *s);
 
 void sup_record(struct sup *s); /* STATE/run.json, soon */

@@ -81,7 +81,7 @@ static void over(struct reclaim *r)
 	struct app *a = r->app;
 
 	reclaim_stop(a);
-	launch_ports_again(a);
+	run_ports_again(a);
 }
 
 static void on_gone(struct loop_io *w, unsigned events)

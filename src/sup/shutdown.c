@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include <signal.h>
 
-#define LOST_MS         5000 /* SIGKILL did not end it: a process in the kernel's hands. The next `up` waits for it \
-			      */
+/* Twice so long after SIGKILL a process is in the kernel's hands alone. The next `up` waits for it. */
+#define LOST_MS 2500
 
 static size_t living(const struct sup *s)
 {
@@ -37,6 +37,7 @@ static void over(struct sup *s)
 	s->down_done = NULL;
 	if (!done)
 		return;
+	strays_kill_all(s);
 	events_note(s->events, "supervisor", NULL, "all apps are gone");
 	done(s->down_data);
 }
@@ -45,8 +46,7 @@ static void kill_all(struct sup *s)
 {
 	s->killed = true;
 	for (struct app *a = s->apps; a; a = a->next)
-		if (a->launch && !a->reaped)
-			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+		app_kill(a, false);
 	loop_timer_start(&s->kill_timer, LOST_MS);
 }
 
@@ -56,6 +56,13 @@ static void on_kill_timer(struct loop_timer *w)
 
 	if (!s->killed) {
 		kill_all(s);
+		return;
+	}
+	if (!s->lost) { /* once more, whatever it takes */
+		s->lost = true;
+		for (struct app *a = s->apps; a; a = a->next)
+			app_kill(a, true);
+		loop_timer_start(w, LOST_MS);
 		return;
 	}
 	for (struct app *a = s->apps; a; a = a->next)

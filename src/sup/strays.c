@@ -1,13 +1,12 @@
 /*
- * Processes that got away from an app without a pid namespace (Enforce=off). There "survivors possible" is
- * the truth and is shown; this file makes it rare. sbxsvd is a subreaper, so what double-forks becomes our
- * child:
+ * Processes of apps without a pid namespace (Enforce=off). There "survivors possible" is the truth and is shown; this
+ * file makes it rare.
  *
- *   - its zombie is reaped here, as nobody else knows it. Children of other modules live in our own session
- * and are left to them;
- *   - when the app ends, what is left of its session is killed, and so is an adopted child that carries the
- *     app's SBXSV_APP in its environment, whichever session it made. One that also changed its environment
- * survives until the supervisor ends.
+ *   - Below the app's init, a subreaper, everything can be found by its parents and killed.
+ *   - If that init itself was killed, what it had adopted becomes our child (we are a subreaper too). A child that nobody
+ *     knows, in a session that is not ours, is such an orphan: its zombie is reaped here, and it is killed as soon as
+ *     the app that its SBXSV_APP names does not run. Children of other modules live in our own session and are left
+ *     to them.
  */
 #include "sup/app.h"
 #include "base/file.h"
@@ -17,12 +16,17 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-struct stat_line {
+struct process {
+	pid_t pid, parent, session;
 	char state;
-	pid_t parent, session;
+	bool wanted;
+};
+struct processes {
+	struct process *v;
+	size_t n, cap;
 };
 
-static int read_stat(pid_t pid, struct stat_line *ret)
+static int read_process(pid_t pid, struct process *ret)
 {
 	char path[48], buf[512];
 	const char *p;
@@ -31,14 +35,71 @@ static int read_stat(pid_t pid, struct stat_line *ret)
 	if (file_read_proc(path, buf, sizeof buf) < 0)
 		return -1;
 	p = strrchr(buf, ')'); /* the command may hold anything, parentheses too; proc(5) */
+	*ret = (struct process){ .pid = pid };
 	if (!p || sscanf(p + 1, " %c %d %*d %d", &ret->state, &ret->parent, &ret->session) != 3)
 		return -1;
 	return 0;
 }
 
+static void list_processes(struct processes *ret)
+{
+	CLEANUP_DIR DIR *d = opendir("/proc");
+	const struct dirent *de;
+
+	while (d && (de = readdir(d))) {
+		pid_t pid = (pid_t)strtol(de->d_name, NULL, 10);
+		struct process p;
+
+		if (pid <= 1 || read_process(pid, &p) < 0)
+			continue;
+		VEC_GROW(ret->v, ret->n, ret->cap);
+		ret->v[ret->n++] = p;
+	}
+}
+
+/* By pidfd, looked at again after it is open: the number may have gone to another process meanwhile. */
+static void kill_checked(const struct process *p)
+{
+	CLEANUP_FD int fd = pidfd_open_pid(p->pid);
+	struct process now;
+
+	if (fd >= 0 && read_process(p->pid, &now) == 0 && now.session == p->session && now.parent == p->parent)
+		(void)pidfd_signal(fd, SIGKILL);
+}
+
+static bool is_wanted(const struct processes *all, pid_t pid)
+{
+	for (size_t i = 0; i < all->n; i++)
+		if (all->v[i].pid == pid)
+			return all->v[i].wanted;
+	return false;
+}
+
+void strays_kill_below(pid_t init)
+{
+	struct processes all = { 0 };
+	bool more = true;
+
+	list_processes(&all);
+	while (more) { /* as often as the tree is deep */
+		more = false;
+		for (size_t i = 0; i < all.n; i++) {
+			struct process *p = &all.v[i];
+
+			if (p->wanted || (p->parent != init && !is_wanted(&all, p->parent)))
+				continue;
+			p->wanted = more = true;
+		}
+	}
+	for (size_t i = 0; i < all.n; i++)
+		if (all.v[i].wanted)
+			kill_checked(&all.v[i]);
+	free(all.v);
+}
+
 static bool known_child(const struct sup *s, pid_t pid)
 {
-	if (s->proxy && proxyctl_pid(s->proxy) == pid)
+	if (proxyctl_pid(s->proxy) == pid)
 		return true;
 	for (const struct app *a = s->apps; a; a = a->next)
 		if (a->launch && a->pid == pid)
@@ -46,80 +107,46 @@ static bool known_child(const struct sup *s, pid_t pid)
 	return false;
 }
 
-static bool carries_name(pid_t pid, const char *app)
+static bool its_app_runs(const struct sup *s, pid_t pid)
 {
-	CLEANUP_FREE char *want = app ? xasprintf("SBXSV_APP=%s", app) : NULL;
 	CLEANUP_FREE char *buf = xmalloc(65536);
+	static const char key[] = "SBXSV_APP=";
+	const struct app *a;
 	char path[48];
 	int n;
 
 	(void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
 	n = file_read_proc(path, buf, 65536);
 	for (int i = 0; i < n; i += (int)strlen(buf + i) + 1)
-		if (want ? str_eq(buf + i, want) : str_starts(buf + i, "SBXSV_APP="))
-			return true;
-	return false;
+		if (str_starts(buf + i, key)) {
+			a = app_find(s, buf + i + sizeof key - 1);
+			return a && app_alive(a);
+		}
+	return true; /* nobody's: left alone until the supervisor ends */
 }
 
-typedef void stray_fn(struct sup *s, pid_t pid, const struct stat_line *st, const struct app *a);
-
-static void each_process(struct sup *s, const struct app *a, stray_fn *fn)
+static void each_orphan(struct sup *s, bool kill_all)
 {
-	CLEANUP_DIR DIR *d = opendir("/proc");
-	const struct dirent *de;
-	struct stat_line st;
+	struct processes all = { 0 };
 
-	while (d && (de = readdir(d))) {
-		pid_t pid = (pid_t)strtol(de->d_name, NULL, 10);
+	list_processes(&all);
+	for (size_t i = 0; i < all.n; i++) {
+		const struct process *p = &all.v[i];
 
-		if (pid > 1 && pid != getpid() && !known_child(s, pid) && read_stat(pid, &st) == 0)
-			fn(s, pid, &st, a);
+		if (p->parent != getpid() || p->session == getsid(0) || known_child(s, p->pid))
+			continue;
+		if (p->state == 'Z')
+			(void)waitpid(p->pid, NULL, WNOHANG);
+		else if (kill_all || !its_app_runs(s, p->pid))
+			kill_checked(p);
 	}
-}
-
-/* By pidfd, looked at again after it is open: the number may have gone to another process meanwhile. */
-static void kill_checked(pid_t pid, const struct stat_line *before)
-{
-	CLEANUP_FD int fd = pidfd_open_pid(pid);
-	struct stat_line now;
-
-	if (fd >= 0 && read_stat(pid, &now) == 0 && now.session == before->session &&
-	    now.parent == before->parent)
-		(void)pidfd_signal(fd, SIGKILL);
-}
-
-static void kill_of_app(struct sup *s, pid_t pid, const struct stat_line *st, const struct app *a)
-{
-	(void)s;
-	if (st->session == a->pid || (st->parent == getpid() && carries_name(pid, a->name)))
-		kill_checked(pid, st);
-}
-
-static void kill_adopted(struct sup *s, pid_t pid, const struct stat_line *st, const struct app *a)
-{
-	(void)s;
-	(void)a;
-	if (st->parent == getpid() && st->session != getsid(0))
-		kill_checked(pid, st);
-}
-
-static void reap(struct sup *s, pid_t pid, const struct stat_line *st, const struct app *a)
-{
-	(void)s;
-	(void)a;
-	if (st->state == 'Z' && st->parent == getpid() && st->session != getsid(0))
-		(void)waitpid(pid, NULL, WNOHANG);
-}
-
-void strays_kill(struct app *a)
-{
-	each_process(a->sup, a, kill_of_app);
+	free(all.v);
 }
 
 void strays_kill_all(struct sup *s)
 {
 	if (s->any_unjailed)
-		each_process(s, NULL, kill_adopted);
+		each_orphan(s, true);
 }
 
 static void on_child(struct loop_signal *w)
@@ -127,7 +154,7 @@ static void on_child(struct loop_signal *w)
 	struct sup *s = w->data;
 
 	if (s->any_unjailed)
-		each_process(s, NULL, reap);
+		each_orphan(s, false);
 }
 
 void strays_init(struct sup *s)

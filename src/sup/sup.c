@@ -52,8 +52,7 @@ static void on_proxy_restarted(void *data, const char *why)
 	struct sup *s = data;
 
 	s->proxy_restarts++;
-	log_warning("sbxsv-proxy: %s; it is started again", why);
-	events_note(s->events, "supervisor", NULL, "sbxsv-proxy: %s; it is started again", why);
+	events_note(s->events, "supervisor", NULL, "%s; it is started again", why);
 	sup_record(s);
 }
 

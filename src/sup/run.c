@@ -20,18 +20,22 @@
 #include <signal.h>
 #include <string.h>
 
-/* The machine is short of something: the same start may work later. */
+/* The machine is short of something, hangs, or somebody killed the launch: the same start may work later. */
 static bool is_shortage(int code)
 {
-	return code == EMFILE || code == ENFILE || code == EAGAIN || code == ENOMEM || code == ENOSPC ||
-	       code == ENOBUFS || code == EUSERS;
+	static const int passing[] = { EMFILE, ENFILE, EAGAIN, ENOMEM, ENOSPC, ENOBUFS, EUSERS, EDQUOT, ETIMEDOUT, EPIPE };
+
+	for (size_t i = 0; i < ELEMENTS(passing); i++)
+		if (code == passing[i])
+			return true;
+	return false;
 }
 
 static void fail(struct app *a, const struct err *e, const char *hint)
 {
 	bool s = is_shortage(err_code(e));
 
-	app_say(a, s ? "the machine is short of something: it is tried again by itself" : hint, "%s",
+	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s",
 		err_msg(e));
 	free(a->launch_error);
 	a->launch_error = xstrdup(err_msg(e));
@@ -57,7 +61,7 @@ static bool refused_by_definition(struct app *a)
 	return text != NULL;
 }
 
-void launch_begin(struct app *a)
+void run_begin(struct app *a)
 {
 	a->attempt++;
 	a->after = AFTER_STAY;
@@ -77,10 +81,10 @@ void launch_begin(struct app *a)
 		app_event(a, EV_REFUSED);
 		return;
 	}
-	launch_ports_again(a);
+	run_ports_again(a);
 }
 
-void launch_ports_again(struct app *a)
+void run_ports_again(struct app *a)
 {
 	CLEANUP_ERR struct err *port_error = NULL, *error = NULL;
 	enum hold h = listener_hold(a, &port_error);
@@ -236,7 +240,7 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 	return a->launch ? 0 : -1;
 }
 
-void launch_start(struct app *a)
+void run_start(struct app *a)
 {
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_PLAN struct plan *p = NULL;
@@ -290,7 +294,7 @@ static void on_ready(void *data, const char *what)
 	app_event(a, EV_READY);
 }
 
-void launch_attach(struct app *a)
+void run_attach(struct app *a)
 {
 	const struct unit *u = a->unit;
 	uint16_t ports[64];
@@ -312,7 +316,7 @@ void launch_attach(struct app *a)
 
 /* --- the end --- */
 
-void launch_release(struct app *a)
+void run_release(struct app *a)
 {
 	loop_io_stop(&a->exit_io);
 	ready_stop(a->ready);
@@ -334,8 +338,9 @@ static void ended(struct app *a)
 	enum app_event verdict;
 	char text[80];
 
-	if (a->no_jail)
-		strays_kill(a);
+	/* The init's own status cannot tell "killed by signal 9" from "exit 137". */
+	if (a->up)
+		(void)launch_exit_status(a->launch, &a->last_exit.status);
 	logs_drain(a->logs);
 	if (a->up) {
 		app_text_of_exit(&a->last_exit, text, sizeof text);
@@ -343,7 +348,7 @@ static void ended(struct app *a)
 	}
 	verdict = action_verdict(a);
 	status_emit_exit(a);
-	launch_release(a);
+	run_release(a);
 	sup_record(a->sup);
 	app_event(a, verdict);
 }
