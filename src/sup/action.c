@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#define LAST_LINES  5    /* of its log in the reason of a failure */
 #define UNKILLED_MS 5000 /* SIGKILL was sent and nothing happened: say so, and send it again */
 
 static void timer_fired(struct loop_timer *w)
@@ -79,11 +80,32 @@ static bool policy_wants_more(const struct unit *u, bool success)
 	return u->restart == UNIT_RESTART_ALWAYS || (u->restart == UNIT_RESTART_ON_FAILURE && !success);
 }
 
+/* The last lines that the app itself wrote; those of ours in the log say nothing new here. */
+static void add_last_output(const struct app *a, struct strbuf *b)
+{
+	CLEANUP_STRV struct strv lines = {0};
+	size_t theirs = 0, skip;
+
+	logs_tail(a->logs, 4 * LAST_LINES, &lines);
+	for (size_t i = 0; i < lines.n; i++)
+		theirs += !str_starts(lines.v[i], "[sbxsv] ");
+	if (theirs)
+		strbuf_adds(b, ". Last output:");
+	skip = theirs > LAST_LINES ? theirs - LAST_LINES : 0;
+	for (size_t i = 0; i < lines.n; i++) {
+		if (str_starts(lines.v[i], "[sbxsv] "))
+			continue;
+		if (skip)
+			skip--;
+		else
+			strbuf_addf(b, "\n  %.300s", lines.v[i]);
+	}
+}
+
 /* One paragraph: what happened, the last lines of its log, what to do. */
 static void explain_giveup(struct app *a, const char *cause, bool limit)
 {
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	CLEANUP_STRV struct strv lines = {0};
 	CLEANUP_FREE char *hint =
 		xasprintf("read the log (sbxsv logs %s), repair it, then: sbxsv start %s", a->name, a->name);
 
@@ -96,11 +118,7 @@ static void explain_giveup(struct app *a, const char *cause, bool limit)
 			a->unit->limit_burst);
 	else
 		strbuf_adds(&b, "; [Restart] Policy=no, so it is not started again");
-	logs_tail(a->logs, 5, &lines);
-	if (lines.n)
-		strbuf_adds(&b, ". Last output:");
-	for (size_t i = 0; i < lines.n; i++)
-		strbuf_addf(&b, "\n  %.300s", lines.v[i]);
+	add_last_output(a, &b);
 	app_say(a, hint, "%s", b.p);
 }
 
@@ -185,8 +203,9 @@ static void tell_to_end(struct app *a)
 }
 
 /*
- * SIGKILL. Of a jail it is enough to kill pid 1. Without one, what runs below our init is killed and the init then
- * ends by itself, having killed what it adopted; killing it first would let all that loose. `again`: it did not.
+ * SIGKILL. Of a jail it is enough to kill pid 1. Without one, what runs below our init is killed and the init
+ * then ends by itself, having killed what it adopted; killing it first would let all that loose. `again`: it
+ * did not.
  */
 void app_kill(struct app *a, bool again)
 {

@@ -41,7 +41,8 @@ void app_free(struct app *a)
 	action_finish(a);
 	run_release(a);
 	listener_release(a);
-	proxyctl_remove(a->sup->proxy, a->name);
+	if (a->sup->proxy)
+		proxyctl_remove(a->sup->proxy, a->name);
 	logs_destroy(a->logs);
 	unit_free(a->unit);
 	unit_free(a->newest);

@@ -118,7 +118,7 @@ void network_detach(struct app *a)
 {
 	fd_close_many(&a->userns_fd, 1);
 	fd_close_many(&a->netns_fd, 1);
-	if (a->launch && !a->no_jail)
+	if (a->launch && !a->no_jail && a->sup->proxy)
 		proxyctl_drop_jail(a->sup->proxy, a->name);
 }
 

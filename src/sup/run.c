@@ -23,7 +23,8 @@
 /* The machine is short of something, hangs, or somebody killed the launch: the same start may work later. */
 static bool is_shortage(int code)
 {
-	static const int passing[] = { EMFILE, ENFILE, EAGAIN, ENOMEM, ENOSPC, ENOBUFS, EUSERS, EDQUOT, ETIMEDOUT, EPIPE };
+	static const int passing[] = {EMFILE,  ENFILE, EAGAIN, ENOMEM,    ENOSPC,
+				      ENOBUFS, EUSERS, EDQUOT, ETIMEDOUT, EPIPE};
 
 	for (size_t i = 0; i < ELEMENTS(passing); i++)
 		if (code == passing[i])
@@ -35,8 +36,7 @@ static void fail(struct app *a, const struct err *e, const char *hint)
 {
 	bool s = is_shortage(err_code(e));
 
-	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s",
-		err_msg(e));
+	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s", err_msg(e));
 	free(a->launch_error);
 	a->launch_error = xstrdup(err_msg(e));
 	app_event(a, s ? EV_SHORT : EV_REFUSED);

@@ -87,8 +87,6 @@ void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), voi
 		return;
 	}
 	s->down = true;
-	s->down_done = done;
-	s->down_data = data;
 	loop_timer_init(s->loop, &s->kill_timer, on_kill_timer, s);
 	loop_timer_start(&s->kill_timer, shutdown_grace(budget, living(s)));
 	events_note(s->events, "supervisor", NULL, "shutting down, %zu apps run", living(s));
@@ -98,6 +96,8 @@ void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), voi
 		if (!a->dead)
 			app_event(a, EV_STOP);
 	}
+	s->down_data = data;
+	s->down_done = done; /* only now: it must not be called while some are not told yet */
 	shutdown_step(s);
 }
 

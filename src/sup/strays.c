@@ -1,12 +1,12 @@
 /*
- * Processes of apps without a pid namespace (Enforce=off). There "survivors possible" is the truth and is shown; this
- * file makes it rare.
+ * Processes of apps without a pid namespace (Enforce=off). There "survivors possible" is the truth and is
+ * shown; this file makes it rare.
  *
  *   - Below the app's init, a subreaper, everything can be found by its parents and killed.
- *   - If that init itself was killed, what it had adopted becomes our child (we are a subreaper too). A child that nobody
- *     knows, in a session that is not ours, is such an orphan: its zombie is reaped here, and it is killed as soon as
- *     the app that its SBXSV_APP names does not run. Children of other modules live in our own session and are left
- *     to them.
+ *   - If that init itself was killed, what it had adopted becomes our child (we are a subreaper too). A child
+ * that nobody knows, in a session that is not ours, is such an orphan: its zombie is reaped here, and it is
+ * killed as soon as the app that its SBXSV_APP names does not run. Children of other modules live in our own
+ * session and are left to them.
  */
 #include "sup/app.h"
 #include "base/file.h"
@@ -35,7 +35,7 @@ static int read_process(pid_t pid, struct process *ret)
 	if (file_read_proc(path, buf, sizeof buf) < 0)
 		return -1;
 	p = strrchr(buf, ')'); /* the command may hold anything, parentheses too; proc(5) */
-	*ret = (struct process){ .pid = pid };
+	*ret = (struct process){.pid = pid};
 	if (!p || sscanf(p + 1, " %c %d %*d %d", &ret->state, &ret->parent, &ret->session) != 3)
 		return -1;
 	return 0;
@@ -63,7 +63,8 @@ static void kill_checked(const struct process *p)
 	CLEANUP_FD int fd = pidfd_open_pid(p->pid);
 	struct process now;
 
-	if (fd >= 0 && read_process(p->pid, &now) == 0 && now.session == p->session && now.parent == p->parent)
+	if (fd >= 0 && read_process(p->pid, &now) == 0 && now.session == p->session &&
+	    now.parent == p->parent)
 		(void)pidfd_signal(fd, SIGKILL);
 }
 
@@ -77,7 +78,7 @@ static bool is_wanted(const struct processes *all, pid_t pid)
 
 void strays_kill_below(pid_t init)
 {
-	struct processes all = { 0 };
+	struct processes all = {0};
 	bool more = true;
 
 	list_processes(&all);
@@ -127,7 +128,7 @@ static bool its_app_runs(const struct sup *s, pid_t pid)
 
 static void each_orphan(struct sup *s, bool kill_all)
 {
-	struct processes all = { 0 };
+	struct processes all = {0};
 
 	list_processes(&all);
 	for (size_t i = 0; i < all.n; i++) {

@@ -204,12 +204,12 @@ void sup_destroy(struct sup *s)
 		return;
 	s->down = true;
 	watch_destroy(s->watch);
+	proxyctl_destroy(TAKE_PTR(s->proxy)); /* first: it would complain about the listeners that go now */
 	while (s->apps)
 		app_free(s->apps);
 	loop_defer_stop(&s->record_defer);
 	loop_timer_stop(&s->kill_timer);
 	loop_signal_stop(&s->child_signal);
-	proxyctl_destroy(s->proxy);
 	events_destroy(s->events);
 	conf_finish(&s->conf);
 	unit_problems_clear(&s->problems);
