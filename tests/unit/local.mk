@@ -46,15 +46,20 @@ test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
-check_PROGRAMS += test_ctl_route test_ctl_server
-TESTS += test_ctl_route test_ctl_server
+check_PROGRAMS += test_ctl_peer test_ctl_route test_ctl_server
+TESTS += test_ctl_peer test_ctl_route test_ctl_server
 endif
 test_ctl_route_SOURCES = tests/unit/test_ctl_route.c
 test_ctl_route_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_ctl_route_LDADD = libctl.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
-test_ctl_server_SOURCES = tests/unit/test_ctl_server.c tests/unit/fake_sup.c tests/unit/fake_sup.h
+CTL_WORLD = tests/unit/ctl_world.c tests/unit/ctl_world.h tests/unit/fake_sup.c tests/unit/fake_sup.h
+CTL_WORLD_LIBS = $(CTL_LIBS) $(CTLCLIENT_LIBS) liblogs.a libtrace.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_ctl_server_SOURCES = tests/unit/test_ctl_server.c $(CTL_WORLD)
 test_ctl_server_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_ctl_server_LDADD = $(CTL_LIBS) $(CTLCLIENT_LIBS) liblogs.a libtrace.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_ctl_server_LDADD = $(CTL_WORLD_LIBS)
+test_ctl_peer_SOURCES = tests/unit/test_ctl_peer.c $(CTL_WORLD)
+test_ctl_peer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_ctl_peer_LDADD = $(CTL_WORLD_LIBS)
 
 if HAVE_CMOCKA
 check_PROGRAMS += test_events

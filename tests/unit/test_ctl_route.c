@@ -1,6 +1,8 @@
 /* The pure part of the control API: request text in, operation out. */
 #include "ctl/route.h"
+#include "base/file.h"
 #include "base/str.h"
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -164,12 +166,35 @@ static void test_bounds(void **state)
 	}
 }
 
+/* sbxsv-api(7) lists each route, and no other. */
+static void test_man_page(void **state)
+{
+	const char *srcdir = getenv("srcdir"), *method, *path;
+	CLEANUP_FREE char *name = xasprintf("%s/doc/sbxsv-api.7", srcdir ? srcdir : ".");
+	CLEANUP_FREE char *text = NULL;
+	size_t routes = 0, items = 0;
+
+	(void)state;
+	if (file_read(AT_FDCWD, name, 1 << 20, &text, NULL, NULL))
+		fail_msg("%s cannot be read", name);
+	for (; ctl_route_row(routes, &method, &path); routes++) {
+		CLEANUP_FREE char *item = xasprintf("\n.It Cm %s %s\n", method, path);
+
+		if (!strstr(text, item))
+			fail_msg("sbxsv-api(7) lacks %s %s", method, path);
+	}
+	for (const char *at = text; (at = strstr(at, "\n.It Cm ")); at++)
+		items += strstr(at, " /v1/") && strstr(at, " /v1/") < strchr(at + 1, '\n');
+	assert_int_equal(items, routes);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),        cmocka_unit_test(test_commands),
 		cmocka_unit_test(test_streams),      cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_strict_words), cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_man_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
