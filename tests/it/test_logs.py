@@ -1,0 +1,212 @@
+"""Captured output: rotation, followers, and what happens when it cannot be written."""
+import os
+import resource
+import shutil
+import stat
+import subprocess
+
+import harness
+import pytest
+
+CHATTER = r"""
+import http.server, os, sys, threading
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        what, _, n = self.path[1:].partition("/")
+        if what == "say":
+            print(n, flush=True)
+        elif what == "flood":           # N lines of 100 bytes
+            os.write(1, b"")
+            for _ in range(int(n)):
+                sys.stdout.write("f" * 99 + "\n")
+            sys.stdout.flush()
+        elif what == "long":            # one line of N bytes
+            print("l" * int(n), flush=True)
+        elif what == "raw":
+            sys.stdout.buffer.write(bytes.fromhex(n) + b"\n")
+            sys.stdout.flush()
+        self.send_response(200)
+        self.send_header("Content-Length", "3")
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", int(os.environ["PORT"])), H).serve_forever()
+"""
+
+
+@pytest.fixture
+def chatter(inst, free_port):
+    """chatter(name, body) -> port of an app that prints what it is asked to."""
+    def make(name="chat", body=""):
+        port = free_port()
+        d = inst.app_dir(name, {"chat.py": CHATTER})
+        inst.write_unit(name, f"[App]\nExec={harness.PYTHON} chat.py\nWorkingDirectory={d}\n[Network]\nListen={port}\n{body}\n")
+        return port
+    return make
+
+
+def say(port, what):
+    assert harness.http_get(port, "/" + what).text == "ok\n"
+
+
+def wait_log(inst, app, text, timeout=20):
+    harness.wait_for(lambda: text in inst.log(app), timeout, what=f"{text!r} in the log of {app}")
+
+
+def test_output_is_kept_and_shown(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    for i in range(300):
+        say(port, f"say/line-{i}")
+    wait_log(inst, "chat", "line-299\n")
+    assert inst.ok("logs", "chat", "-n", "2").splitlines()[-2:] == ["line-298", "line-299"]
+    assert stat.S_IMODE(os.stat(inst.log_path("chat")).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(inst.log_path("chat"))).st_mode) == 0o700
+
+
+def test_control_bytes_do_not_reach_the_terminal_but_stay_in_the_file(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "raw/1b5d303b6f776e65640700c3")  # ESC ] 0 ; owned BEL NUL, half a UTF-8 character
+    say(port, "say/after")
+    wait_log(inst, "chat", "after\n")
+    with open(inst.log_path("chat"), "rb") as f:
+        assert b"\x1b]0;owned\x07\x00\xc3\n" in f.read()
+    out = inst.ok("logs", "chat", "-n", "5")
+    assert "owned" in out and not any(c in out for c in "\x1b\x07\x00")
+
+
+def test_rotation(inst, chatter):
+    port = chatter(body="[Log]\nMaxSize=64K\nMaxFiles=3")
+    inst.up()
+    inst.wait_state("chat", "running")
+    for _ in range(20):
+        say(port, "flood/200")
+    say(port, "say/the-end")
+    wait_log(inst, "chat", "the-end\n")
+    d, base = os.path.split(inst.log_path("chat"))
+    files = sorted(f for f in os.listdir(d) if f.startswith(base))
+    assert files == [base, base + ".1", base + ".2"]
+    for f in files:
+        path = os.path.join(d, f)
+        assert os.path.getsize(path) <= 64 << 10
+        with open(path) as text:
+            lines = text.read().split("\n")
+        assert lines[-1] == "" and all(len(x) == 99 for x in lines[:-1] if x.startswith("f"))
+    assert inst.peek("chat")["log"]["dropped_lines"] == 0
+
+
+def test_long_lines_are_split_and_marked(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "long/100000")
+    wait_log(inst, "chat", "line split]\n")
+    whole = inst.log("chat").replace(" [sbxsv: line split]\n", "")
+    harness.wait_for(lambda: "l" * 100000 in inst.log("chat").replace(" [sbxsv: line split]\n", ""), 20, what="all of it")
+    assert whole
+
+
+def test_follow_and_the_tail_of_an_earlier_run(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/from-the-first-run")
+    wait_log(inst, "chat", "from-the-first-run\n")
+    inst.down()
+    inst.up()
+    inst.wait_state("chat", "running")
+    assert "from-the-first-run" in inst.ok("logs", "chat", "-n", "50")
+    out = os.path.join(inst.base, "follow")
+    with open(out, "wb") as f:
+        inst.spawn([harness.program("sbxsv"), "logs", "chat", "-f", "-n", "1"], stdout=f)
+    harness.wait_for(lambda: os.path.getsize(out) > 0, 20, what="the last line")
+    say(port, "say/live")
+    harness.wait_for(lambda: "live\n" in inst.read_text(out), 20, what="the followed line")
+
+
+def test_a_deleted_log_directory_comes_back(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/one")
+    wait_log(inst, "chat", "one\n")
+    shutil.rmtree(os.path.dirname(inst.log_path("chat")))
+    say(port, "say/two")
+    wait_log(inst, "chat", "two\n")
+    assert inst.peek("chat")["state"] == "running"
+
+
+def test_a_log_that_cannot_be_written_is_counted_and_shown(inst, chatter):
+    port = chatter()
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/one")
+    wait_log(inst, "chat", "one\n")
+    d = os.path.dirname(inst.log_path("chat"))
+    shutil.rmtree(d)
+    with open(d, "w"):
+        pass  # a file where the directory must be
+    for _ in range(5):
+        say(port, "flood/1000")
+    s = harness.wait_for(lambda: (lambda s: s if s["log"].get("dropped_lines", 0) >= 5000 else None)(inst.peek("chat")), 20,
+                         what="the loss in status")
+    assert s["state"] == "running" and d in s["log"]["error"]
+    assert "5000" in inst.ok("status", "chat")
+    os.unlink(d)
+    say(port, "say/two")
+    wait_log(inst, "chat", "two\n")
+    assert "[sbxsv] 5000 lines (500000 bytes) are missing here" in inst.log("chat")
+
+
+@pytest.mark.root
+def test_a_full_disk_costs_log_lines_and_nothing_else(inst, chatter):
+    """The state directory is a tmpfs of 1 MB, in a mount namespace of the supervisor's own."""
+    port, other = chatter("chat"), chatter("other")
+    p = inst.spawn(["unshare", "--mount", "/bin/sh", "-c",
+                    'mkdir -m 700 "$1" && mount -t tmpfs -o size=1m,mode=700 tmpfs "$1" && exec "$2" --foreground', "sh",
+                    inst.state, harness.program("sbxsvd")])
+    harness.wait_for(inst.answers, 30, what="the control socket")
+    inst.wait_state("chat", "running")
+    inst.wait_state("other", "running")
+    for _ in range(20):
+        say(port, "flood/1000")
+    s = harness.wait_for(lambda: (lambda s: s if s["log"].get("dropped_lines", 0) > 0 else None)(inst.peek("chat")), 20,
+                         what="the loss in status")
+    assert s["state"] == "running" and "No space left" in s["log"]["error"]
+    say(other, "say/still-here")
+    # apps can still be stopped and started
+    assert inst.sbxsv("restart", "other").code == 0
+    say(other, "say/again")
+    # room again: the supervisor's view of the directory is below its /proc/PID/root
+    log = f"/proc/{p.pid}/root{s['log']['path']}"
+    os.truncate(log, 0)
+    say(port, "say/after")
+    harness.wait_for(lambda: "after\n" in inst.read_text(log), 20, what="the log going on")
+    assert "lines (" in inst.read_text(log) and "are missing here" in inst.read_text(log)
+
+
+def test_no_file_descriptors_left(inst, chatter):
+    """Running apps go on; a start fails with a reason; when there is room again everything works."""
+    port, other = chatter("chat"), chatter("other")
+    inst.up()
+    inst.wait_state("chat", "running")
+    inst.wait_state("other", "running")
+    pid = inst.daemon_pid()
+    was = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = max(int(f) for f in os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 3, was[1]))  # enough for one request, not for a launch
+    try:
+        r = subprocess.run([harness.program("sbxsv"), "restart", "other"], env=inst.env, capture_output=True, text=True,
+                           timeout=60, check=False, stdin=subprocess.DEVNULL)
+        assert r.returncode != 0
+        say(port, "say/still-here")
+        wait_log(inst, "chat", "still-here\n")
+        assert harness.proc_start(pid) is not None
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, was)
+    harness.wait_for(inst.answers, 20, what="the control socket")
+    inst.ok("start", "other")
+    say(other, "say/again")
