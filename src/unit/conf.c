@@ -16,7 +16,7 @@ static void conf_read(const struct unit_dirs *d, const struct source *src, struc
 		CLEANUP_ERR struct err *e = NULL;
 
 		if (unit_value_set(&ctx, a->key, c, a->raw, a->origin, &e) < 0)
-			unit_problem_add(p, a->shown, a->line, "[%s] %s=: %s", a->key->section, a->key->name,
+			unit_problem_add(p, a->shown, a->line, "[%s] %s: %s", a->key->section, a->key->name,
 					 err_msg(e));
 	}
 }

@@ -176,7 +176,7 @@ static void apply_all(struct build *b, bool early)
 			continue;
 		if (unit_value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 &&
 		    !(err_code(e) == NO_HOME && b->home_reported)) {
-			unit_problem_add(b->p, a->shown, a->line, "[%s] %s=: %s", a->key->section,
+			unit_problem_add(b->p, a->shown, a->line, "[%s] %s: %s", a->key->section,
 					 a->key->name, err_msg(e));
 			b->home_reported = b->home_reported || err_code(e) == NO_HOME;
 		}

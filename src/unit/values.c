@@ -82,10 +82,11 @@ static int set_ms(struct set *s, struct err **e)
 
 	if (parse_duration_ms(s->text, &v) < 0)
 		return err_set(e, 0, "%s is not a duration such as 500ms, 2s or 5min", s->text);
-	if (v < s->k->min || (s->k->max && v > s->k->max))
-		return err_set(e, 0, "%s is out of range: from %lld ms to %lld ms", s->text,
-			       (long long)s->k->min,
-			       (long long)(s->k->max ? s->k->max : INT64_C(316224000000)));
+	if (v < s->k->min)
+		return err_set(e, 0, "%s is too short: at least %lld ms", s->text, (long long)s->k->min);
+	if (s->k->max && v > s->k->max)
+		return err_set(e, 0, "%s is too long: at most %lld s", s->text,
+			       (long long)(s->k->max / 1000));
 	*(int64_t *)s->field = v;
 	return 0;
 }

@@ -596,7 +596,7 @@ static void test_all_errors(void **state)
 				 "t.app:2: a section header without ']': [App\n"
 				 "t.app:4: [Aap] is not a section: did you mean [App]?\n"
 				 "t.app:7: Exek= is not a key of [App]: did you mean Exec=?\n"
-				 "t.app:8: [App] Mode=: sesion is not one of background, session, stdio (did "
+				 "t.app:8: [App] Mode: sesion is not one of background, session, stdio (did "
 				 "you mean session?)\n"
 				 "t.app:9: the line begins with a space (lines cannot be continued): cont\n"
 				 "t.app:10: ':' does not separate key and value, write KEY=VALUE: Exec: x\n"
@@ -604,7 +604,7 @@ static void test_all_errors(void **state)
 				 "t.app:12: Read= is not a key of [App]: it belongs in [Sandbox]\n"
 				 "t.app:13: no key before '='\n"
 				 "t.app:14: text after ']': # c (a comment needs its own line)\n"
-				 "t.app:17: [Log] MaxSize=: 1K is too small: at least 4096 bytes\n"
+				 "t.app:17: [Log] MaxSize: 1K is too small: at least 4096 bytes\n"
 				 "t.app:18: [Log] MaxSize= is set twice in this file (first in line 17)\n");
 	unit_problems_clear(&p);
 }

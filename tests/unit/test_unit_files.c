@@ -326,7 +326,7 @@ static void test_dropins(void **state)
 	assert_true(path_is_below(u->sources.v[1], dir));
 	/* a bad value that a later file replaces is still an error, and only of this app */
 	app("a.app.d/10-a.conf", "[Restart]\nSec=never\n");
-	refused("a", "a.app.d/10-a.conf:2: [Restart] Sec=: never is not a duration");
+	refused("a", "a.app.d/10-a.conf:2: [Restart] Sec: never is not a duration");
 	app("b.app", BASE);
 	unit_free(load("b"));
 	app("b.app.d", "a file\n");
@@ -651,7 +651,7 @@ static void test_conf(void **state)
 	assert_int_equal(conf_load(&dirs, &c, &p), -1);
 	all = unit_problems_text(&p);
 	assert_int_equal(p.n, 4);
-	assert_non_null(strstr(all, "sbxsv.conf:2: [Supervisor] ShutdownBudget=: 1ms is out of range"));
+	assert_non_null(strstr(all, "sbxsv.conf:2: [Supervisor] ShutdownBudget: 1ms is too short: at least 50 ms"));
 	assert_non_null(strstr(all, "sbxsv.conf:5: Write= is not a key of [Sandbox]"));
 	assert_int_equal(c.shutdown_budget_ms, 300);
 	unit_problems_clear(&p);
