@@ -145,6 +145,7 @@ static void slow_reader(struct world *w, const char *request, const char *flood)
 	int fd = dial_and_send(w, request);
 	CLEANUP_FREE char *head = read_until(fd, "\r\n\r\n"), *rest = NULL;
 
+	assert_non_null(strstr(head, "200 OK"));
 	wait_number(w, "streams", 1);
 	kill_notes(w, flood);
 	wait_number(w, "streams_cut", 1);
@@ -188,6 +189,7 @@ static void test_client_that_speaks_out_of_turn(void **state)
 	int fd = dial_and_send(w, "GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n");
 	CLEANUP_FREE char *head = read_until(fd, "\r\n\r\n"), *rest = NULL;
 
+	assert_non_null(strstr(head, "200 OK"));
 	wait_number(w, "streams", 1);
 	assert_int_equal(send(fd, "x", 1, MSG_NOSIGNAL), 1);
 	rest = read_until(fd, NULL);
@@ -306,6 +308,7 @@ static void test_end_with_pending_answers(void **state)
 	for (size_t i = 0; i < ELEMENTS(fds); i++) {
 		CLEANUP_FREE char *rest = read_until(fds[i], NULL);
 
+		assert_null(strstr(rest, "\"code\":0")); /* nothing claims that it was done */
 		(void)close(fds[i]);
 	}
 }
