@@ -342,8 +342,10 @@ static void child(const struct proxyctl *p, int wire_fd, char *const argv[], cha
 
 static pid_t spawn(struct proxyctl *p, int wire_fd)
 {
+	/* Static: a literal in an inner block would be gone when it is used. */
+	static char parent_option[] = "--parent", uid_option[] = "--uid", gid_option[] = "--gid";
 	char parent[16], uid[16], gid[16];
-	char *argv[8] = {p->program, (char[]){"--parent"}, parent};
+	char *argv[8] = {p->program, parent_option, parent};
 	char *envp[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"LC_ALL=C"}, NULL};
 	size_t n = 3;
 	pid_t pid;
@@ -352,11 +354,11 @@ static pid_t spawn(struct proxyctl *p, int wire_fd)
 	(void)snprintf(uid, sizeof uid, "%u", p->uid);
 	(void)snprintf(gid, sizeof gid, "%u", p->gid);
 	if (p->uid != (uid_t)-1) {
-		argv[n++] = (char[]){"--uid"};
+		argv[n++] = uid_option;
 		argv[n++] = uid;
 	}
 	if (p->gid != (gid_t)-1) {
-		argv[n++] = (char[]){"--gid"};
+		argv[n++] = gid_option;
 		argv[n++] = gid;
 	}
 	argv[n] = NULL;
