@@ -355,7 +355,8 @@ struct unit *unit_build(const struct build_env *env, const char *name, const cha
 	b.u->file = xstrdup(path);
 	b.ctx = (struct value_ctx){.dirs = env->dirs, .name = b.u->name, .instance = b.u->instance};
 	for (size_t i = 0; i < s->n; i++) {
-		strv_add(&b.u->sources, s->v[i].path);
+		if (s->v[i].path[0])
+			strv_add(&b.u->sources, s->v[i].path);
 		unit_source_parse(&s->v[i], &unit_table, &b.all, p);
 	}
 	add_profile(&b);

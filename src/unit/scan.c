@@ -267,18 +267,20 @@ struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct 
 	return p->n == before ? TAKE_PTR(u) : NULL;
 }
 
-struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
-			    struct unit_problems *p)
+struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text,
+			    size_t len, struct unit_problems *p)
 {
 	const struct build_env env = disk_env(d);
-	CLEANUP(unit_sources_finish) struct sources s = { 0 };
+	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_UNIT struct unit *u = NULL;
 	size_t before = p->n;
 
 	VEC_GROW(s.v, s.n, s.cap);
-	s.v[s.n++] = (struct source){
-		.shown = xstrdup(shown), .path = xstrdup(""), .text = xstrndup(text, len), .len = len, .layer = LAYER_UNIT
-	};
+	s.v[s.n] = (struct source){
+		.shown = xstrdup(shown), .path = xstrdup(""), .len = len, .layer = LAYER_UNIT};
+	s.v[s.n].text = xmalloc(len + 1); /* NUL bytes in the text are for the reader to find */
+	memcpy(s.v[s.n].text, text, len);
+	s.v[s.n++].text[len] = 0;
 	u = unit_build(&env, name, shown, &s, p, NULL);
 	return p->n == before ? TAKE_PTR(u) : NULL;
 }
