@@ -3,5 +3,12 @@
 # jailrun: one launch through the backend interface, for tests/it/test_jail_*.py
 check_PROGRAMS += jailrun
 jailrun_SOURCES = tests/lib/jailrun.c
-jailrun_LDADD = $(SANDBOX_LIBS) libnet.a $(BASE_LIBS)
+jailrun_LDADD = $(SANDBOX_LIBS) libnet.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+# attacker: tries what a jail forbids, from the inside; static, as it runs in jails that show little
+check_PROGRAMS += attacker
+attacker_SOURCES = tests/lib/attacker.c
+attacker_CFLAGS = -std=gnu11 $(WARN_CFLAGS)
+attacker_LDFLAGS = -static
+EXTRA_DIST += tests/lib/jailbox.py tests/it/test_jail_files.py tests/it/test_jail_kernel.py tests/it/test_jail_network.py \
+	tests/it/test_jail_process.py
 EXTRA_DIST += tests/README.md tests/lib/harness.py tests/lib/appserver.py tests/it/conftest.py tests/it/pytest.ini

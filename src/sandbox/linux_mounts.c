@@ -29,13 +29,13 @@ static const char step[] = "mounts";
 
 static int source(struct child *c, const char *path)
 {
-	int fd = sys_openat2(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC, no_symlinks);
+	/* without O_NOFOLLOW: with it, a link as the last name would be opened itself */
+	int fd = sys_openat2(AT_FDCWD, path, O_PATH | O_CLOEXEC, no_symlinks);
 
+	if (fd < 0 && errno == ELOOP)
+		child_fail(c, step, 0, "it became a symbolic link while the app was being started:", path);
 	if (fd < 0)
-		child_fail(c, step, errno,
-			   errno == ELOOP ? "it became a symbolic link while the app was starting:"
-					  : "cannot reach",
-			   path);
+		child_fail(c, step, errno, "cannot reach", path);
 	return fd;
 }
 

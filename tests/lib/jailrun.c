@@ -36,6 +36,7 @@ struct run {
 	struct launch *launch;
 	struct loop_io dead;
 	struct loop_timer killer;
+	bool roots; /* the system's directories are in the plan; --mode comes before paths */
 	int code;
 };
 
@@ -203,14 +204,16 @@ static int set(struct run *r, int o, const char *v)
 {
 	struct plan *p = &r->plan;
 
+	if (strchr("rwhecsl", o) && !r->roots) {
+		r->roots = true;
+		system_roots(p);
+	}
 	switch (o) {
 	case 'i':
 		r->init = v;
 		break;
 	case 'm':
 		p->read_mode = strcmp(v, "open") == 0 ? UNIT_READ_OPEN : UNIT_READ_STRICT;
-		if (p->n_paths == 0)
-			system_roots(p);
 		break;
 	case 'r':
 		add_path(p, v, PLAN_READ);
@@ -299,7 +302,7 @@ int main(int argc, char **argv)
 			return 125;
 	if (optind >= argc || !r.init)
 		return 125;
-	if (p->n_paths == 0)
+	if (!r.roots)
 		system_roots(p);
 	p->program = xstrdup(argv[optind]);
 	for (int i = optind; i < argc; i++)
