@@ -26,26 +26,33 @@ struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
 }
 
 /* Other apps' places are hidden from this one. Units with errors have none that are known. */
-static void others_of(const struct cli *c, const struct unit *u, struct strv *ret)
+static void others_of(const struct cli *c, const struct unit *u, struct strv *ret, struct strv *ret_data)
 {
 	struct unit_scan scan = {0};
 
 	if (unit_scan_dir(&c->dirs, &scan, NULL))
 		return;
-	for (size_t i = 0; i < scan.n; i++)
-		if (scan.v[i].unit && !str_eq(scan.v[i].name, u->name))
-			plan_unit_places(scan.v[i].unit, ret);
+	for (size_t i = 0; i < scan.n; i++) {
+		const struct unit *o = scan.v[i].unit;
+
+		if (!o || str_eq(scan.v[i].name, u->name))
+			continue;
+		plan_unit_places(o, ret);
+		if (str_eq(o->user, u->user))
+			plan_unit_data(o, ret_data);
+	}
 	unit_scan_finish(&scan);
 }
 
 struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit_problems *p)
 {
 	CLEANUP(conf_finish) struct conf conf = {0};
-	CLEANUP_STRV struct strv others = {0};
+	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	CLEANUP_ERR struct err *e = NULL;
 	struct plan_world w = {.dirs = &c->dirs,
 			       .conf = &conf,
 			       .others = &others,
+			       .others_data = &others_data,
 			       .environ = environ,
 			       .fs = plan_fs_real(),
 			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
@@ -57,7 +64,7 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit
 		unit_problem_add(p, path_basename(u->file), 0, "%s", err_msg(e));
 		return NULL;
 	}
-	others_of(c, u, &others);
+	others_of(c, u, &others, &others_data);
 	plan = plan_make(u, &w, p);
 	identity_finish(&w.user);
 	return plan;

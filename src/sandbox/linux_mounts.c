@@ -152,13 +152,14 @@ static int clone_tree(struct child *c, int from, unsigned attributes, const char
 	return tree;
 }
 
-/* A directory of the app that may not exist yet: made as the app's user, private, no symlink on the way. */
-static void make_data_directory(struct child *c, const char *path)
+/* A directory of an app that may not exist yet: made as the app's user, private, no symlink on the way. 0, or -1 with
+ * errno. */
+static int make_data_directory(const char *path)
 {
 	char name[NAME_MAX + 1];
 	int at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	for (const char *p = path; *p;) {
+	for (const char *p = path; *p && at >= 0;) {
 		size_t len;
 		int next;
 
@@ -166,23 +167,24 @@ static void make_data_directory(struct child *c, const char *path)
 		len = strcspn(p, "/");
 		if (len == 0)
 			break;
-		if (len >= sizeof name)
-			child_fail(c, "directories", ENAMETOOLONG, "cannot make", path);
+		if (len >= sizeof name) {
+			(void)close(at);
+			errno = ENAMETOOLONG;
+			return -1;
+		}
 		memcpy(name, p, len);
 		name[len] = 0;
 		p += len;
 		next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (next < 0 && errno == ENOENT) {
-			if (mkdirat(at, name, 0700) < 0 && errno != EEXIST)
-				child_fail(c, "directories", errno, "cannot make", path);
+		if (next < 0 && errno == ENOENT && (mkdirat(at, name, 0700) == 0 || errno == EEXIST))
 			next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		}
-		if (next < 0)
-			child_fail(c, "directories", errno, "cannot make", path);
 		(void)close(at);
 		at = next;
 	}
+	if (at < 0)
+		return -1;
 	(void)close(at);
+	return 0;
 }
 
 static void grant(struct child *c, const struct plan_path *p)
@@ -192,8 +194,8 @@ static void grant(struct child *c, const struct plan_path *p)
 			      (p->noexec ? SYS_MOUNT_ATTR_NOEXEC : 0);
 	int from, tree;
 
-	if (p->create)
-		make_data_directory(c, p->path);
+	if (p->create && make_data_directory(p->path) < 0)
+		child_fail(c, "directories", errno, "cannot make", p->path);
 	from = source(c, p->path);
 	tree = clone_tree(c, from, attributes, p->path);
 	attach(c, tree, place_for(c, p->path, p->dir), p->path);
@@ -261,8 +263,12 @@ static void cover(struct child *c, int at, bool dir, const char *path)
 static void hide(struct child *c, size_t i)
 {
 	const char *path = c->plan->paths[i].path;
-	int at = place(c, path);
 	struct stat st;
+	int at;
+
+	if (c->plan->paths[i].create)
+		(void)make_data_directory(path); /* what cannot be made cannot be made by that app either */
+	at = place(c, path);
 
 	if (at < 0) {
 		/* not there, or the app cannot get there either: same user, fewer rights */

@@ -117,13 +117,14 @@ static void hide(struct plan_ctx *c)
 	for (size_t i = 0; i < c->n_places; i++) {
 		const struct plan_place *p = &c->places[i];
 
-		if (!p->exists || strcmp(p->path, "/") == 0)
+		if ((!p->exists && !p->create) || strcmp(p->path, "/") == 0)
 			continue;
 		if (p->kind == PLACE_SECRET && plan_secret_granted(c->u, p->name))
 			continue;
 		if (p->kind == PLACE_OTHER && strv_has(&c->own, p->path))
 			continue;
-		plan_grant_add(c, p->path, PLAN_HIDE, p->dir, SOURCE_SYSTEM, p->reason);
+		plan_grant_add(c, p->path, PLAN_HIDE, p->dir || p->create, SOURCE_SYSTEM, p->reason)
+			->p.create = !p->exists;
 	}
 }
 

@@ -46,7 +46,9 @@ struct plan_path {
 	 * (0755, read-only) and holds nothing but the way to the grants below. With PLAN_READ it is made
 	 * where nothing is shown; with PLAN_HIDE it covers a hidden place in a tree that is shown. */
 	bool empty;
-	bool create; /* a DataDirectory: made 0700 as the app's user before the mounts */
+	/* A DataDirectory: made 0700 as the app's user before the mounts. With PLAN_HIDE: another app's, of
+	 * the same user; when it cannot be made there is nothing to hide. */
+	bool create;
 	bool socket; /* a UnixSocket= grant */
 	bool noexec;
 	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9
@@ -74,6 +76,9 @@ struct plan_world {
 	/* what plan_unit_places() gives for the other units: hidden from this one unless they are its own too
 	 */
 	const struct strv *others;
+	/* what plan_unit_data() gives for those of them that run as the same user: made when absent, because
+	 * what is not there cannot be hidden; may be NULL */
+	const struct strv *others_data;
 	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
 	struct plan_fs fs;
 	const char *program_dirs; /* PATH given to apps: "/usr/local/bin:/usr/bin:/bin" */
@@ -146,6 +151,7 @@ const char *const *plan_secret_names(void);
 /* Appends the places of this unit that no other app may see (app and data directories, EnvironmentFile=, log
  * file): what plan_world.others of every other unit is made of. */
 void plan_unit_places(const struct unit *u, struct strv *ret);
+void plan_unit_data(const struct unit *u, struct strv *ret); /* the data directories alone */
 
 /* Why PATH, HOME and so on are what they are: see environment.c. Same address as NET_PROXY_* of net/net.h. */
 #define PLAN_PROXY_URL "http://198.18.0.1:3128"

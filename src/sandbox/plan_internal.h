@@ -39,6 +39,7 @@ struct plan_place { /* a hidden place, resolved */
 	const char *name; /* of a secret */
 	char *reason;
 	bool exists, dir;
+	bool create; /* absent, and yet it must be hidden */
 };
 
 struct plan_ask {

@@ -358,7 +358,7 @@ static bool changes(const struct plan_path *p, enum plan_source source, const st
 {
 	enum plan_access there = above ? above->access : PLAN_HIDE;
 
-	if (p->create || p->socket || source == SOURCE_MADE)
+	if ((p->create && p->access == PLAN_WRITE) || p->socket || source == SOURCE_MADE)
 		return true;
 	if (p->empty)
 		return there == PLAN_HIDE;

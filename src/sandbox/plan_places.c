@@ -165,8 +165,12 @@ void plan_guard_init(struct plan_ctx *c)
 	file_places(c);
 	hide_places(c);
 	open_places(c);
-	for (size_t i = 0; c->w->others && i < c->w->others->n; i++)
-		place_add(c, c->w->others->v[i], PLACE_OTHER, NULL, "belongs to another app");
+	for (size_t i = 0; c->w->others && i < c->w->others->n; i++) {
+		const char *path = c->w->others->v[i];
+
+		place_add(c, path, PLACE_OTHER, NULL, "belongs to another app");
+		c->places[c->n_places - 1].create = c->w->others_data && strv_has(c->w->others_data, path);
+	}
 }
 
 void plan_unit_places(const struct unit *u, struct strv *ret)
@@ -182,6 +186,12 @@ void plan_unit_places(const struct unit *u, struct strv *ret)
 	}
 	if (u->log_file)
 		strv_add(ret, u->log_file);
+}
+
+void plan_unit_data(const struct unit *u, struct strv *ret)
+{
+	for (size_t i = 0; i < u->data_directory.n; i++)
+		strv_add(ret, u->data_directory.v[i].text);
 }
 
 const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *path)

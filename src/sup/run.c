@@ -156,13 +156,16 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 }
 
 /* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are its own too. */
-static void others_of(const struct app *a, struct strv *ret)
+static void others_of(const struct app *a, struct strv *ret, struct strv *ret_data)
 {
 	for (const struct app *o = a->sup->apps; o; o = o->next) {
 		const struct unit *u = app_newest(o);
 
-		if (o != a && u)
-			plan_unit_places(u, ret);
+		if (o == a || !u)
+			continue;
+		plan_unit_places(u, ret);
+		if (str_eq(u->user, a->unit->user))
+			plan_unit_data(u, ret_data);
 	}
 }
 
@@ -186,11 +189,12 @@ static void limit_files(const struct sup *s, struct plan *p)
 
 static struct plan *make_plan(struct app *a, struct err **e)
 {
-	CLEANUP_STRV struct strv others = {0};
+	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	struct unit_problems problems = {0};
 	struct plan_world w = {.dirs = a->sup->dirs,
 			       .conf = &a->sup->conf,
 			       .others = &others,
+			       .others_data = &others_data,
 			       .environ = a->sup->environ,
 			       .fs = plan_fs_real(),
 			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
@@ -201,7 +205,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 		return NULL;
 	free(a->run_user);
 	a->run_user = xstrdup(w.user.name);
-	others_of(a, &others);
+	others_of(a, &others, &others_data);
 	p = plan_make(a->unit, &w, &problems);
 	identity_finish(&w.user);
 	if (p) {

@@ -3,9 +3,9 @@
  * NAME.expect is the plan as text, or the problems. With SBXSV_GOLDEN_UPDATE=1 the .expect files are written
  * anew: read the diff.
  *
- * Sections of a case, each begun by "== NAME": `world` (home, uid, root, other, env, allow), `disk` (see
- * fake_fs.h; a merged-usr Debian is there already), `decide` (paths to ask plan_decide() about), `unit` (the
- * unit file).
+ * Sections of a case, each begun by "== NAME": `world` (home, uid, root, other, data, env, allow), `disk`
+ * (see fake_fs.h; a merged-usr Debian is there already), `decide` (paths to ask plan_decide() about), `unit`
+ * (the unit file).
  *
  * Whatever the case, a plan has to keep the invariants checked in check_plan().
  */
@@ -23,7 +23,7 @@ struct world {
 	struct fake_fs disk;
 	struct unit_dirs dirs;
 	struct conf conf;
-	struct strv others, env, decide;
+	struct strv others, others_data, env, decide;
 	struct strbuf unit;
 	char *home;
 	uid_t uid;
@@ -87,6 +87,9 @@ static void world_line(struct world *w, const char *line)
 		w->root = true;
 	} else if (str_starts(line, "other ")) {
 		strv_add(&w->others, value);
+	} else if (str_starts(line, "data ")) {
+		strv_add(&w->others, value);
+		strv_add(&w->others_data, value);
 	} else if (str_starts(line, "env ")) {
 		strv_add(&w->env, value);
 	} else if (str_starts(line, "allow ")) {
@@ -166,6 +169,7 @@ static void world_finish(struct world *w)
 	}
 	free(w->conf.allowlist.v);
 	strv_clear(&w->others);
+	strv_clear(&w->others_data);
 	strv_clear(&w->env);
 	strv_clear(&w->decide);
 	strbuf_finish(&w->unit);
@@ -187,7 +191,7 @@ static void check_resolved(struct world *w, const struct plan_path *p)
 
 		if (fs.lstat(fs.data, at, &st) == 0)
 			assert_false(S_ISLNK(st.st_mode));
-		else
+		else /* made by this launch */
 			assert_true(p->create || p->empty);
 		free(at);
 		at = up;
@@ -272,7 +276,8 @@ static void check_hidden(struct world *w, const struct plan *p, const struct uni
 	}
 	for (size_t i = 0; i < u->hide.n; i++) {
 		bool there = fs.lstat(fs.data, u->hide.v[i].text, &st) == 0;
-		CLEANUP_FREE char *file = path_join(u->hide.v[i].text, there && S_ISDIR(st.st_mode) ? "x" : ".");
+		CLEANUP_FREE char *file =
+			path_join(u->hide.v[i].text, there && S_ISDIR(st.st_mode) ? "x" : ".");
 
 		if (there)
 			assert_int_equal(plan_decide(p, file, &by), PLAN_HIDE);
@@ -313,6 +318,7 @@ static char *run_case(struct world *w)
 		.conf = &w->conf,
 		.user = {w->uid, w->uid, (char *)"ann", w->home, (char *)"/bin/bash"},
 		.others = &w->others,
+		.others_data = &w->others_data,
 		.environ = w->env.v,
 		.fs = fake_fs_view(&w->disk),
 		.program_dirs = "/usr/local/bin:/usr/bin:/bin",
