@@ -11,10 +11,9 @@
 static int no_such_user(const char *name, const char *why, struct err **e)
 {
 	return err_set(e, ENOENT,
-		       "%sthe user \"%s\" does not exist on this machine; make it with: useradd --system "
-		       "--user-group "
-		       "--create-home --home-dir /var/lib/%s-apps --shell /usr/sbin/nologin %s",
-		       why, name, name, name);
+		       "%sthe user \"%s\" does not exist on this machine; make it with: " UNIT_USER_COMMAND
+		       "%s",
+		       why, name, name);
 }
 
 static int user_by_name(const char *name, const char *why, struct plan_user *ret, struct err **e)

@@ -82,10 +82,9 @@ static void identity(struct plan_ctx *c)
 	plan->tmp_size = c->u->tmp_size;
 	plan->nice = c->u->nice;
 	if (c->w->dirs->root_mode && user->uid == 0)
-		plan_problem(
-			c, NULL,
-			"an app never runs as root: write User=NAME, or make the default user with: useradd "
-			"--system --home-dir /var/lib/sbxsv-apps --shell /usr/sbin/nologin sbxsv");
+		plan_problem(c, NULL,
+			     "an app never runs as root: write User=NAME, or make the default user "
+			     "with: " UNIT_USER_COMMAND "sbxsv");
 }
 
 static void limit(struct plan *plan, int resource, rlim_t soft, rlim_t hard)

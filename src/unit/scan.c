@@ -182,9 +182,8 @@ static char *home_of(void *data, const char *user, struct err **e)
 	(void)getpwnam_r(user, &pw, buf, sizeof buf, &found);
 	if (!found || !found->pw_dir || found->pw_dir[0] != '/') {
 		err_set(e, ENOENT,
-			"the user %s does not exist, so its home directory is not known; make it with: "
-			"useradd --system "
-			"--create-home --shell /usr/sbin/nologin %s",
+			"the user %s does not exist, so its home directory is not known; make it "
+			"with: " UNIT_USER_COMMAND "%s",
 			user, user);
 		return NULL;
 	}

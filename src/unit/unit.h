@@ -1,13 +1,15 @@
 /*
  * Unit files: what a person wrote, read strictly, with the origin of every value.
  *
- * Theory of operation. A unit is NAME.app in apps.d/, plus the profile it names (units/PROFILE.conf: its keys are
- * defaults), plus the drop-ins NAME.app.d/ *.conf in order. Each file goes through the line reader (reader.c), which
- * finds every malformed line, and then through inih with short lines; each key=value is looked up in the key table
- * (keys.c), parsed by its type and stored. Expansion of ~ %h %n %i %t %S $PORT happens after all files are read.
- * Parsing is pure (buffers in, struct unit out); only scan.c touches the disk.
+ * Theory of operation. A unit is NAME.app in apps.d/, plus the profile it names (units/PROFILE.conf: its keys
+ * are defaults), plus the drop-ins NAME.app.d/ *.conf in order. Each file goes through the line reader
+ * (reader.c), which finds every malformed line, and then through inih with short lines; each key=value is
+ * looked up in the key table (keys.c), parsed by its type and stored. Expansion of ~ %h %n %i %t %S $PORT
+ * happens after all files are read. Parsing is pure (buffers in, struct unit out); only scan.c touches the
+ * disk.
  *
- * An error names file and line and, for an unknown word, the nearest valid one. All errors of a file are collected.
+ * An error names file and line and, for an unknown word, the nearest valid one. All errors of a file are
+ * collected.
  */
 #pragma once
 #include "base/err.h"
@@ -19,7 +21,7 @@
 
 /* --- values with origins --- */
 struct unit_value {
-	char *text;  /* expanded */
+	char *text;   /* expanded */
 	char *origin; /* "notes.app:12", "units/strict.conf:3", "notes.app.d/allow.conf:2" */
 };
 struct unit_list {
@@ -32,9 +34,20 @@ enum unit_restart { UNIT_RESTART_NO, UNIT_RESTART_ON_FAILURE, UNIT_RESTART_ALWAY
 enum unit_ready { UNIT_READY_EXEC, UNIT_READY_LISTEN, UNIT_READY_HTTP, UNIT_READY_NOTIFY, UNIT_READY_FD };
 enum unit_enforce { UNIT_ENFORCE_REQUIRED, UNIT_ENFORCE_BEST_EFFORT, UNIT_ENFORCE_OFF };
 enum unit_read_mode { UNIT_READ_STRICT, UNIT_READ_ALLOWLIST, UNIT_READ_OPEN };
-enum unit_egress { UNIT_EGRESS_OFF, UNIT_EGRESS_HOSTS, UNIT_EGRESS_ALL }; /* same order as enum egress of policy.h */
-enum unit_backend { UNIT_BACKEND_AUTO, UNIT_BACKEND_LINUX, UNIT_BACKEND_LANDLOCK, UNIT_BACKEND_BWRAP,
-	UNIT_BACKEND_DOCKER, UNIT_BACKEND_SEATBELT, UNIT_BACKEND_NONE };
+enum unit_egress {
+	UNIT_EGRESS_OFF,
+	UNIT_EGRESS_HOSTS,
+	UNIT_EGRESS_ALL
+}; /* same order as enum egress of policy.h */
+enum unit_backend {
+	UNIT_BACKEND_AUTO,
+	UNIT_BACKEND_LINUX,
+	UNIT_BACKEND_LANDLOCK,
+	UNIT_BACKEND_BWRAP,
+	UNIT_BACKEND_DOCKER,
+	UNIT_BACKEND_SEATBELT,
+	UNIT_BACKEND_NONE
+};
 
 struct unit_listen {
 	uint16_t host_port, app_port;
@@ -42,11 +55,12 @@ struct unit_listen {
 };
 
 struct unit {
-	char *name;     /* "notes", "web@blue" */
-	char *instance; /* "blue" or NULL */
-	char *file;     /* path of NAME.app */
-	struct strv sources;      /* every file read, in order, absolute paths */
-	struct strv not_in_force; /* "notes.app:7 [Health] Http: ..." keys that are read but not acted on yet */
+	char *name;          /* "notes", "web@blue" */
+	char *instance;      /* "blue" or NULL */
+	char *file;          /* path of NAME.app */
+	struct strv sources; /* every file read, in order, absolute paths */
+	struct strv
+		not_in_force; /* "notes.app:7 [Health] Http: ..." keys that are read but not acted on yet */
 
 	/* [App] */
 	char *description;
@@ -59,7 +73,7 @@ struct unit {
 	char *app_directory, *app_directory_origin; /* default: working_directory */
 	struct unit_list data_directory;
 	char *user, *group;
-	struct unit_list environment; /* K=V */
+	struct unit_list environment;      /* K=V */
 	struct unit_list environment_file; /* may have a '-' prefix */
 	struct unit_list pass_environment;
 	struct strv after, requires;
@@ -84,7 +98,8 @@ struct unit {
 	enum unit_enforce enforce;
 	enum unit_backend backend;
 	enum unit_read_mode read_mode;
-	struct unit_list read, write, hide, unix_socket, device, secret; /* absolute paths; read/write may have '-' */
+	struct unit_list read, write, hide, unix_socket, device,
+		secret; /* absolute paths; read/write may have '-' */
 	bool nested_sandbox, bind_declared;
 	/* [Network] */
 	enum unit_egress egress;
@@ -136,7 +151,7 @@ const char *unit_read_mode_name(enum unit_read_mode m);
 
 /* --- problems: every error of every file --- */
 struct unit_problem {
-	char *file; /* as shown to people */
+	char *file;    /* as shown to people */
 	unsigned line; /* 0: the file as a whole */
 	char *text;
 };
@@ -144,18 +159,24 @@ struct unit_problems {
 	struct unit_problem *v;
 	size_t n, cap;
 };
-void unit_problem_add(struct unit_problems *p, const char *file, unsigned line, const char *fmt, ...) PRINTF_LIKE(4, 5);
+void unit_problem_add(struct unit_problems *p, const char *file, unsigned line, const char *fmt, ...)
+	PRINTF_LIKE(4, 5);
 void unit_problems_clear(struct unit_problems *p);
 char *unit_problems_text(const struct unit_problems *p); /* "file:line: text\n" each; owned by caller */
 
+/* The command that makes the user of root mode's apps, as every message shows it; followed by the name. Its
+ * home must not be a directory of sbxsv itself: those are hidden from apps. */
+#define UNIT_USER_COMMAND "useradd --system --create-home --shell /usr/sbin/nologin "
+
 /* --- reading --- */
-struct unit_dirs { /* where everything is; all absolute, see dirs.h */
+struct unit_dirs {                                        /* where everything is; all absolute, see dirs.h */
 	char *config, *apps, *state, *runtime, *profiles; /* profiles: the shipped units/ */
 	char *home, *user; /* of the user who runs sbxsv; an app with User= gets its own when launched */
 	uid_t uid;
-	bool root_mode; /* euid 0: stricter ownership rules, apps run as User= or "sbxsv" */
-	char *state_home, *runtime_home; /* what %S and %t mean, as in systemd: $XDG_STATE_HOME or /var/lib, $XDG_RUNTIME_DIR or /run */
-	uint16_t min_port; /* lowest host port this user may bind; 0: not checked */
+	bool root_mode;                  /* euid 0: stricter ownership rules, apps run as User= or "sbxsv" */
+	char *state_home, *runtime_home; /* what %S and %t mean, as in systemd: $XDG_STATE_HOME or /var/lib,
+					    $XDG_RUNTIME_DIR or /run */
+	uint16_t min_port;               /* lowest host port this user may bind; 0: not checked */
 	/* Syntax checks of values that other modules own; NULL: not checked. 0, or -1 with the reason. */
 	int (*check_host_rule)(const char *text, struct err **e); /* Allow= */
 	int (*check_deny_rule)(const char *text, struct err **e); /* Deny=, which may name more than Allow= */
@@ -166,7 +187,8 @@ struct unit_dirs { /* where everything is; all absolute, see dirs.h */
 int unit_dirs_init(struct unit_dirs *d, const char *instance, struct err **e);
 void unit_dirs_finish(struct unit_dirs *d);
 
-bool unit_name_valid(const char *name); /* [a-z0-9][a-z0-9_-]{0,62}, or that @ARG with ARG [A-Za-z0-9_.-]{1,63} */
+bool unit_name_valid(
+	const char *name); /* [a-z0-9][a-z0-9_-]{0,62}, or that @ARG with ARG [A-Za-z0-9_.-]{1,63} */
 /* Reads one unit with its profile and drop-ins. NULL when it has any problem (all of them are added). */
 struct unit *unit_load(const struct unit_dirs *d, const char *name, struct unit_problems *p);
 /* A unit file outside apps.d (sbxsv check FILE). */
@@ -182,34 +204,42 @@ struct unit_scan {
 	size_t n, cap;
 	struct unit_problems problems; /* of the directory itself, and of templates */
 };
-/* Why an app that is written correctly may not be started by this version ("notes.app:3 Mode=session is not in force yet:
- * the app is not started"): whatever would silently give less than the unit says fails closed. NULL: it may. Owned by caller. */
+/* Why an app that is written correctly may not be started by this version ("notes.app:3 Mode=session is not
+ * in force yet: the app is not started"): whatever would silently give less than the unit says fails closed.
+ * NULL: it may. Owned by caller. */
 char *unit_not_startable(const struct unit *u);
 int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e);
 void unit_scan_finish(struct unit_scan *s);
 
 /* --- pieces for other modules --- */
-/* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in problems. */
-struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
-			       struct unit_problems *p);
+/* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in
+ * problems. */
+struct unit *unit_parse_buffer(const struct unit_dirs *d, const char *name, const char *shown,
+			       const char *text, size_t len, struct unit_problems *p);
 /* One text as a unit with the profile it names, from the disk, but without drop-ins: `sbxsv exec`. */
-struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text, size_t len,
-			    struct unit_problems *p);
-/* Reads a regular file of at most `max` bytes that only the user or root can change (in root mode: only root), every
- * directory and symlink on the way included. For EnvironmentFile= and the like. */
-int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len, struct err **e);
+struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text,
+			    size_t len, struct unit_problems *p);
+/* Reads a regular file of at most `max` bytes that only the user or root can change (in root mode: only
+ * root), every directory and symlink on the way included. For EnvironmentFile= and the like. */
+int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, char **ret, size_t *ret_len,
+		      struct err **e);
 /* Text of an EnvironmentFile: K=V lines, # and ; comments, quotes around a value; appends "K=V" to ret. */
-int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret, struct unit_problems *p);
-/* The secret places Secret= can grant by name; `path` is relative to the home directory. A name may have several rows. */
+int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret,
+			struct unit_problems *p);
+/* The secret places Secret= can grant by name; `path` is relative to the home directory. A name may have
+ * several rows. */
 struct unit_secret {
 	const char *name, *path;
 };
 const struct unit_secret *unit_secrets(size_t *ret_n);
 
 /* What a reload must do: 0 nothing changed in meaning. */
-enum { UNIT_CHANGE_LIVE = 1, /* network rules, restart policy, limits of logs...: applied to the running app */
-       UNIT_CHANGE_RESTART = 2, /* needs a new process */
-       UNIT_CHANGE_PORTS = 4 /* Listen= or ListenAddress= differ (also sets RESTART) */ };
+enum {
+	UNIT_CHANGE_LIVE =
+		1, /* network rules, restart policy, limits of logs...: applied to the running app */
+	UNIT_CHANGE_RESTART = 2, /* needs a new process */
+	UNIT_CHANGE_PORTS = 4    /* Listen= or ListenAddress= differ (also sets RESTART) */
+};
 unsigned unit_diff(const struct unit *before, const struct unit *after);
 /* The merged unit with the origin of each line, for `sbxsv cat --effective`. Owned by caller. */
 char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p);
@@ -220,8 +250,8 @@ struct conf {
 	struct unit_list allowlist; /* [Sandbox] Read= of ReadMode=allowlist */
 	char *default_user;         /* root mode: "sbxsv" */
 };
-/* An absent file means defaults. -1: there were problems; *ret is filled either way (defaults for what is wrong) and needs
- * conf_finish(). */
+/* An absent file means defaults. -1: there were problems; *ret is filled either way (defaults for what is
+ * wrong) and needs conf_finish(). */
 int conf_load(const struct unit_dirs *d, struct conf *ret, struct unit_problems *p);
 void conf_finish(struct conf *c);
 
