@@ -240,7 +240,7 @@ def test_a_peer_in_another_user_namespace_is_refused(inst):
     r = subprocess.run(["unshare", "--user", harness.program("sbxsv"), "status"], env=inst.env, capture_output=True, text=True,
                        timeout=60)
     assert r.returncode == 6 and "jail" in r.stderr, r
-    assert inst.api("GET", "/v1/status")[1]["control"]["refused"] == 1
+    assert inst.api("GET", "/v1/status")[1]["control"]["refused"] >= 1
 
 
 def test_a_supervisor_that_does_not_answer(inst):
