@@ -61,7 +61,7 @@ static void note(struct report *r, const char *text)
 }
 
 /* A unit that reads well: what is not acted on yet, and whether its jail can be planned on this machine. */
-static void unit_is_valid(struct report *r, const struct unit *u)
+static void unit_is_valid(struct report *r, const struct unit *u, const struct unit_scan *scan)
 {
 	struct unit_problems p = {0};
 	CLEANUP_PLAN struct plan *plan = NULL;
@@ -69,7 +69,7 @@ static void unit_is_valid(struct report *r, const struct unit *u)
 	r->n_units++;
 	for (size_t i = 0; i < u->not_in_force.n; i++)
 		note(r, u->not_in_force.v[i]);
-	plan = subject_plan(r->c, u, &p);
+	plan = subject_plan(r->c, u, scan, &p);
 	take_problems(r, &p);
 }
 
@@ -87,7 +87,7 @@ static void check_one(struct report *r, const char *word)
 		unit_problem_add(&p, word, 0, "neither a unit file nor a name of an app");
 	take_problems(r, &p);
 	if (u)
-		unit_is_valid(r, u);
+		unit_is_valid(r, u, NULL);
 }
 
 static void check_conf(struct report *r)
@@ -112,7 +112,7 @@ static int check_all(struct report *r)
 	for (size_t i = 0; i < scan.n; i++) {
 		take_problems(r, &scan.v[i].problems);
 		if (scan.v[i].unit)
-			unit_is_valid(r, scan.v[i].unit);
+			unit_is_valid(r, scan.v[i].unit, &scan);
 	}
 	unit_scan_finish(&scan);
 	return CLI_OK;
@@ -313,7 +313,7 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	u = subject_load(c, app, &code);
 	if (!u)
 		return code;
-	plan = subject_plan(c, u, &problems);
+	plan = subject_plan(c, u, NULL, &problems);
 	wrong = unit_problems_text(&problems);
 	unit_problems_clear(&problems);
 	if (!plan)

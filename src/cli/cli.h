@@ -36,7 +36,6 @@ struct cli {
 	const char *instance;  /* --instance, or NULL */
 	bool json;             /* --json */
 	bool tty;              /* stdout is a terminal */
-	bool color;            /* tty, and neither NO_COLOR nor TERM=dumb */
 };
 
 /* One option. `id`: its letter, or a number from CLI_LONG on for an option without a letter. */

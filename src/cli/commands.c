@@ -2,9 +2,9 @@
 #include "cli/cli.h"
 
 const struct command *const cli_commands[] = {
-	&cmd_up,    &cmd_down,    &cmd_new,     &cmd_cat,    &cmd_status, &cmd_start,
-	&cmd_stop,  &cmd_restart, &cmd_kill,    &cmd_reload, &cmd_logs,   &cmd_events,
-	&cmd_check, &cmd_doctor,  &cmd_exec,    &cmd_ports,  &cmd_version, &cmd_help, NULL,
+	&cmd_up,      &cmd_down,  &cmd_new,     &cmd_cat,  &cmd_status, &cmd_start, &cmd_stop,
+	&cmd_restart, &cmd_kill,  &cmd_reload,  &cmd_logs, &cmd_events, &cmd_check, &cmd_doctor,
+	&cmd_exec,    &cmd_ports, &cmd_version, &cmd_help, NULL,
 };
 
 const struct cli_planned cli_planned[] = {

@@ -1,7 +1,6 @@
 #include "cli/lines.h"
 #include "base/parse.h"
 #include "cli/remote.h"
-#include "ctl/route.h"
 #include <stdio.h>
 
 int lines_wanted(const struct command *cmd, const struct cli_args *a, unsigned other, unsigned *ret)

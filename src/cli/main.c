@@ -44,7 +44,6 @@ static int set_dirs(struct cli *c, const struct cli_args *a, struct err **e)
 static int run(struct cli *c, const struct command *cmd, const struct cli_args *a)
 {
 	CLEANUP_ERR struct err *e = NULL;
-	const char *term = getenv("TERM");
 	int code;
 
 	if (cli_has(a, 'h')) {
@@ -57,7 +56,6 @@ static int run(struct cli *c, const struct command *cmd, const struct cli_args *
 	if (c->json && !(cmd->flags & CLI_JSON))
 		return cli_usage(cmd, "%s has no --json", cmd->name);
 	c->tty = isatty(STDOUT_FILENO) == 1;
-	c->color = c->tty && !getenv("NO_COLOR") && term && !str_eq(term, "dumb");
 	if (!(cmd->flags & CLI_NO_DIRS) && set_dirs(c, a, &e))
 		return cli_fail(CLI_FAILED, "%s", err_msg(e));
 	code = cmd->fn(c, a);

@@ -26,25 +26,22 @@ struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
 }
 
 /* Other apps' places are hidden from this one. Units with errors have none that are known. */
-static void others_of(const struct cli *c, const struct unit *u, struct strv *ret, struct strv *ret_data)
+static void others_of(const struct unit *u, const struct unit_scan *scan, struct strv *ret,
+		      struct strv *ret_data)
 {
-	struct unit_scan scan = {0};
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct unit *o = scan->v[i].unit;
 
-	if (unit_scan_dir(&c->dirs, &scan, NULL))
-		return;
-	for (size_t i = 0; i < scan.n; i++) {
-		const struct unit *o = scan.v[i].unit;
-
-		if (!o || str_eq(scan.v[i].name, u->name))
+		if (!o || str_eq(scan->v[i].name, u->name))
 			continue;
 		plan_unit_places(o, ret);
 		if (str_eq(o->user, u->user))
 			plan_unit_data(o, ret_data);
 	}
-	unit_scan_finish(&scan);
 }
 
-struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit_problems *p)
+struct plan *subject_plan(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
+			  struct unit_problems *p)
 {
 	CLEANUP(conf_finish) struct conf conf = {0};
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
@@ -56,6 +53,7 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit
 			       .environ = environ,
 			       .fs = plan_fs_real(),
 			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+	CLEANUP(unit_scan_finish) struct unit_scan own = {0};
 	struct plan *plan;
 
 	if (conf_load(&c->dirs, &conf, p))
@@ -64,7 +62,8 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit
 		unit_problem_add(p, path_basename(u->file), 0, "%s", err_msg(e));
 		return NULL;
 	}
-	others_of(c, u, &others, &others_data);
+	if (scan || unit_scan_dir(&c->dirs, &own, NULL) == 0)
+		others_of(u, scan ? scan : &own, &others, &others_data);
 	plan = plan_make(u, &w, p);
 	identity_finish(&w.user);
 	return plan;

@@ -5,5 +5,7 @@
 
 /* Loads the app, or complains and returns NULL with *ret_code. */
 struct unit *subject_load(const struct cli *c, const char *app, int *ret_code);
-/* The plan of its jail. NULL with the problems added. */
-struct plan *subject_plan(const struct cli *c, const struct unit *u, struct unit_problems *p);
+/* The plan of its jail. `scan`: all units, when the caller has read them already, or NULL. NULL with the
+ * problems added. */
+struct plan *subject_plan(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
+			  struct unit_problems *p);

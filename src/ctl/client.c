@@ -7,7 +7,6 @@
 #include "ctl/client.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "ctl/route.h"
 #include <curl/curl.h>
 #include <errno.h>
 #include <string.h>

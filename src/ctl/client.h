@@ -2,6 +2,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
+#include "ctl/protocol.h"
 #include "unit/unit.h"
 
 struct ctl_client;

@@ -7,14 +7,10 @@
  */
 #pragma once
 #include "base/err.h"
+#include "ctl/protocol.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define CTL_PROTOCOL   1
-#define CTL_BODY_MAX   (64u << 10)
-#define CTL_TARGET_MAX 2048u
-#define CTL_LINES_MAX  100000u
 
 enum ctl_op {
 	CTL_VERSION,
