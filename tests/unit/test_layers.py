@@ -34,7 +34,7 @@ LIBRARIES = {
     "ev.h": ["src/base/loop.c"],
     "cjson/cJSON.h": ["src/base/json.c"],
     "ini.h": ["src/unit/"],
-    "curl/curl.h": ["src/ctl/client", "src/monitor/"],
+    "curl/curl.h": ["src/ctl/client", "src/ctl/curl_lazy.c", "src/monitor/"],
     "microhttpd.h": ["src/ctl/"],
     "ares.h": ["proxy/"],
     "seccomp.h": ["src/sandbox/", "proxy/harden"],
