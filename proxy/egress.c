@@ -113,6 +113,15 @@ static void answer_error(struct outgoing *c, int status, const char *reason)
 	answer(c, text);
 }
 
+/* Not a byte of this app is parsed any more. */
+static void answer_closed(struct outgoing *c)
+{
+	CLEANUP_FREE char *text = reply_closed(c->app, c->app->closed);
+
+	denied_add(c->app->denied, "", 0, "egress closed", "");
+	answer(c, text);
+}
+
 static void refuse(struct outgoing *c, const struct verdict *v)
 {
 	const struct request *r = &c->setup->req;
@@ -184,7 +193,8 @@ static void connect_to(struct outgoing *c, const struct addr *v, size_t n)
 	struct setup *s = c->setup;
 	struct verdict local;
 
-	/* An answer that names this machine is refused whole; the one address of others is checked by the dial. */
+	/* An answer that names this machine is refused whole; the one address of others is checked by the
+	 * dial. */
 	for (size_t i = 0; i < n && n > 1; i++) {
 		if (local_route(&v[i]) != ROUTE_LOCAL)
 			continue;
@@ -284,6 +294,10 @@ static void on_head(struct loop_io *io, unsigned events)
 	ssize_t n;
 
 	(void)events;
+	if (c->app->closed) { /* since it was accepted */
+		answer_closed(c);
+		return;
+	}
 	if (s->len == s->cap) {
 		s->cap = s->cap ? s->cap * 2 : HEAD_FIRST;
 		if (s->cap > REQUEST_HEAD_MAX)
@@ -332,12 +346,9 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 	c->app->counters.out_open++;
 	conns_add();
 	loop_timer_init(loop, &c->timer, on_deadline, c);
-	if (l->app->closed) { /* not a byte of this app is parsed any more */
-		CLEANUP_FREE char *text = reply_closed(l->app, l->app->closed);
-
+	if (l->app->closed) {
 		c->relay.io[0].fd = fd;
-		denied_add(l->app->denied, "", 0, "egress closed", "");
-		answer(c, text);
+		answer_closed(c);
 		return acc->on;
 	}
 	c->setup = xcalloc(1, sizeof *c->setup);

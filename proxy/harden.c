@@ -79,14 +79,18 @@ int harden_identity(const struct harden *h, struct err **e)
 	return 0;
 }
 
-static void allow_read(int ruleset, const char *path)
+static void allow(int ruleset, const char *path, uint64_t access)
 {
 	CLEANUP_FD int fd = open(path, O_PATH | O_CLOEXEC);
-	struct landlock_path_beneath_attr rule = {.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE,
-						  .parent_fd = fd};
+	struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
 
 	if (fd >= 0 && syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
 		log_warning("landlock: %s: %s", path, strerror(errno));
+}
+
+static void allow_read(int ruleset, const char *path)
+{
+	allow(ruleset, path, LANDLOCK_ACCESS_FS_READ_FILE);
 }
 
 /*
@@ -140,8 +144,8 @@ static void confine_files(const char *resolv_conf)
 	allow_target(ruleset, "/etc/nsswitch.conf");
 	if (resolv_conf)
 		allow_target(ruleset, resolv_conf);
-	if (SANITIZED)
-		allow_read(ruleset, "/"); /* symbols for reports */
+	if (SANITIZED) /* symbols and threads for reports */
+		allow(ruleset, "/", LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		log_warning("landlock: %s: only seccomp confines the proxy", strerror(errno));
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -114,36 +115,41 @@ static int rule(scmp_filter_ctx f, uint32_t action, int call)
 	return r == -EDOM || r == -EEXIST ? 0 : r; /* not on this architecture */
 }
 
-static int rule1(scmp_filter_ctx f, int call, struct scmp_arg_cmp a)
+struct arg_rule {
+	int call;
+	unsigned arg;
+	enum scmp_compare op;
+	scmp_datum_t a, b; /* MASKED_EQ: mask and value */
+};
+
+#define READ_ONLY (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH)
+static const struct arg_rule with_argument[] = {
+	/* files: to read only */
+	{SCMP_SYS(open), 1, SCMP_CMP_MASKED_EQ, READ_ONLY, 0},
+	{SCMP_SYS(openat), 2, SCMP_CMP_MASKED_EQ, READ_ONLY, 0},
+	/* sockets: TCP and UDP; the netlink socket is open already */
+	{SCMP_SYS(socket), 0, SCMP_CMP_EQ, AF_INET, 0},
+	{SCMP_SYS(socket), 0, SCMP_CMP_EQ, AF_INET6, 0},
+	/* memory: nothing executable */
+	{SCMP_SYS(mmap), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
+	{SCMP_SYS(mmap2), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
+	{SCMP_SYS(mprotect), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
+	{SCMP_SYS(mremap), 3, SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)MREMAP_MAYMOVE, 0},
+	/* the kernel looks at 32 bits of an ioctl command */
+	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, 0xffffffff, FIONREAD},
+	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO},
+	/* limits: to read only (the new value is NULL) */
+	{SCMP_SYS(prlimit64), 2, SCMP_CMP_EQ, 0, 0},
+	/* abort() */
+	{SCMP_SYS(tgkill), 2, SCMP_CMP_EQ, SIGABRT, 0},
+};
+
+static int add_with_argument(scmp_filter_ctx f, const struct arg_rule *a)
 {
-	int r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &a);
+	const struct scmp_arg_cmp cmp = {.arg = a->arg, .op = a->op, .datum_a = a->a, .datum_b = a->b};
+	int r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, a->call, 1, &cmp);
 
 	return r == -EDOM ? 0 : r;
-}
-
-static int with_arguments(scmp_filter_ctx f)
-{
-	const scmp_datum_t writes = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH;
-	int r = 0;
-
-	/* files: to read only */
-	r |= rule1(f, SCMP_SYS(open), SCMP_A1(SCMP_CMP_MASKED_EQ, writes, 0));
-	r |= rule1(f, SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, writes, 0));
-	/* sockets: TCP and UDP; the netlink socket is open already */
-	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET));
-	r |= rule1(f, SCMP_SYS(socket), SCMP_A0(SCMP_CMP_EQ, AF_INET6));
-	/* memory: nothing executable */
-	r |= rule1(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	r |= rule1(f, SCMP_SYS(mmap2), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	r |= rule1(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-	r |= rule1(f, SCMP_SYS(mremap), SCMP_A4(SCMP_CMP_EQ, 0));
-	r |= rule1(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONREAD));
-	r |= rule1(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO));
-	/* limits: read only (the new value is NULL) */
-	r |= rule1(f, SCMP_SYS(prlimit64), SCMP_A2(SCMP_CMP_EQ, 0));
-	/* abort(): a signal to ourselves. What comes after it is a core-less death either way. */
-	r |= rule1(f, SCMP_SYS(tgkill), SCMP_A2(SCMP_CMP_EQ, 6 /* SIGABRT */));
-	return r;
 }
 
 int harden_seccomp(struct err **e)
@@ -155,8 +161,8 @@ int harden_seccomp(struct err **e)
 		r = rule(f, SCMP_ACT_ALLOW, plain[i]);
 	for (size_t i = 0; i < ELEMENTS(deadly) && !r; i++)
 		r = rule(f, SCMP_ACT_KILL_PROCESS, deadly[i]);
-	if (!r)
-		r = with_arguments(f);
+	for (size_t i = 0; i < ELEMENTS(with_argument) && !r; i++)
+		r = add_with_argument(f, &with_argument[i]);
 	if (r) {
 		(void)err_sys(e, -r, "the seccomp filter cannot be built");
 	} else {

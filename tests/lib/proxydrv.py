@@ -90,6 +90,13 @@ class Proxy:
         self.send("stats", app=app)
         return self.wait("counters", match=lambda m: app in m["apps"])["apps"][app]
 
+    def sync(self):
+        """Returns when everything sent so far was handled."""
+        self.settle()
+        self.messages = [m for m in self.messages if m["t"] != "counters"]
+        self.send("stats")
+        self.wait("counters")
+
     def settle(self):
         while self.pump():
             pass

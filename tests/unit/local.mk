@@ -149,3 +149,13 @@ test_unit_files_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR=\"$(abs_top_srcdir)\"
 test_unit_files_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_unit_files_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 EXTRA_DIST += tests/it/data/broken-units/cases.txt tests/it/data/broken-units/make_broken.py
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_proxyctl
+TESTS += test_proxyctl
+endif
+test_proxyctl_SOURCES = tests/unit/test_proxyctl.c
+test_proxyctl_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_proxyctl_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=net_make_sockets
+test_proxyctl_LDADD = libnet.a libpolicy.a $(BASE_LIBS) $(MNL_LIBS) $(CMOCKA_LIBS)
+EXTRA_test_proxyctl_DEPENDENCIES = sbxsv-proxy
