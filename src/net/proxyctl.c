@@ -347,6 +347,7 @@ static pid_t spawn(struct proxyctl *p, int wire_fd)
 	char parent[16], uid[16], gid[16];
 	char *argv[8] = {p->program, parent_option, parent};
 	char *envp[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"LC_ALL=C"}, NULL};
+	sigset_t all, before;
 	size_t n = 3;
 	pid_t pid;
 
@@ -362,9 +363,13 @@ static pid_t spawn(struct proxyctl *p, int wire_fd)
 		argv[n++] = gid;
 	}
 	argv[n] = NULL;
+	/* No handler of ours may run in the child: it would wake our loop. */
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &before);
 	pid = fork();
 	if (pid == 0)
 		child(p, wire_fd, argv, envp);
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
 	return pid;
 }
 

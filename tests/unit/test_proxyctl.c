@@ -2,6 +2,7 @@
  */
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "net/net.h"
 #include "net/proxyctl.h"
@@ -204,8 +205,18 @@ static int is_new(void)
 	return proxyctl_pid(ctl) && proxyctl_pid(ctl) != old_pid;
 }
 
+/* Before that it is a copy of us, with cmocka's signal handlers. */
+static int is_executed(void)
+{
+	char path[64], comm[32] = "";
+
+	(void)snprintf(path, sizeof path, "/proc/%d/comm", (int)proxyctl_pid(ctl));
+	return file_read_proc(path, comm, sizeof comm) >= 0 && str_starts(comm, "sbxsv-proxy");
+}
+
 static void kill_proxy(int sig)
 {
+	run_until(is_executed);
 	old_pid = proxyctl_pid(ctl);
 	assert_int_equal(kill(old_pid, sig), 0);
 	run_until(is_new);
@@ -274,12 +285,12 @@ static void test_denied(void **state)
 
 	(void)state;
 	set_policy("good.test");
-	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"),
+	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
 			       "add  Allow=evil.test  to [Network] of a.app"));
 	run_until(has_event);
 	assert_non_null(strstr(events.v[0], "\"type\":\"violation\""));
 	assert_non_null(strstr(events.v[0], "\"hint\":\"Allow=evil.test\""));
-	(void)ask("CONNECT other.test:443 HTTP/1.1\r\n\r\n");
+	(void)ask("CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n");
 	run_until(counted);
 	list = proxyctl_denied(ctl, "a");
 	assert_int_equal(js_len(list), 2);
@@ -327,19 +338,22 @@ static void test_crashes_close_egress(void **state)
 	}
 	write_page("a");
 	kill_proxy(SIGKILL); /* somebody's decision: does not count */
-	assert_non_null(
-		strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"), "X-Sbxsv-Denied: default-deny"));
+	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
+			       "X-Sbxsv-Denied: default-deny"));
 	strv_clear(&events);
 	write_page("a");
 	kill_proxy(SIGABRT);
 	run_until(has_event);
 	assert_non_null(strstr(events.v[0], "\"type\":\"supervisor\""));
 	assert_non_null(strstr(events.v[0], "\"app\":\"a\""));
-	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"), "crashed 3 times"));
+	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
+			       "crashed 3 times"));
 	set_policy("good.test"); /* the same rules: still closed */
-	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"), "crashed 3 times"));
+	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
+			       "crashed 3 times"));
 	set_policy("better.test");
-	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\n\r\n"), "Allow=evil.test"));
+	assert_non_null(strstr(ask("CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
+			       "Allow=evil.test"));
 }
 
 static void test_removed(void **state)
