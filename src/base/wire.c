@@ -129,6 +129,7 @@ struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wi
 	w->buf = xmalloc(WIRE_MAX_BYTES);
 	(void)fd_set_nonblock(fd, true);
 	loop_io_init(l, &w->io, fd, LOOP_READ, wire_event, w);
+	loop_io_first(&w->io); /* what the peer said counts for every connection that came after it */
 	return w;
 }
 
