@@ -438,7 +438,8 @@ static void make_root(struct child *c)
 	} else {
 		c->root = make_tmpfs(c, "0755", "1m", SYS_MOUNT_ATTR_NODEV);
 		seal_later(c, c->root);
-		allow(c, c->root, true, LANDLOCK_GRANT_LIST, "/"); /* `ls /`; what is below is in the mounts' hands */
+		allow(c, c->root, true, LANDLOCK_GRANT_LIST,
+		      "/"); /* `ls /`; what is below is in the mounts' hands */
 	}
 	/* on top of "/": nothing that starts at our root crosses into it before pivot_root */
 	if (sys_move_mount(c->root, AT_FDCWD, "/") < 0)

@@ -27,7 +27,7 @@
 
 struct run {
 	struct loop *loop;
-	struct plan plan;
+	struct plan *plan;
 	struct net_plan net;
 	uint16_t ports[8];
 	const struct backend *backend;
@@ -91,13 +91,15 @@ static int inside(void *data, struct launch_sockets *out, struct err **e)
 static void write_report(const struct run *r, const struct launch_done *d)
 {
 	const struct isolation *i = &d->isolation;
-	CLEANUP_JS struct js *o = js_obj();
+	CLEANUP_JS struct js *o = NULL;
 	CLEANUP_FREE char *text = NULL;
-	struct js *missing = js_arr();
+	struct js *missing;
 	FILE *f;
 
 	if (!r->report)
 		return;
+	o = js_obj();
+	missing = js_arr();
 	js_add_str(o, "backend", i->backend);
 	js_add_bool(o, "user_ns", i->user_ns);
 	js_add_bool(o, "pid_ns", i->pid_ns);
@@ -177,11 +179,11 @@ static void launch_one(struct run *r)
 			       .stderr_fd = 2,
 			       .init_fd = init,
 			       .supervisor_pidfd = self,
-			       .inside_net = r->plan.netns ? inside : NULL,
+			       .inside_net = r->plan->netns ? inside : NULL,
 			       .inside_net_data = &r->net,
 			       .new_session = true};
 
-	r->launch = r->backend->launch(r->loop, &r->plan, &io, on_done, r, &e);
+	r->launch = r->backend->launch(r->loop, r->plan, &io, on_done, r, &e);
 	if (!r->launch) {
 		(void)fprintf(stderr, "jailrun: %s\n", err_msg(e));
 		exit(125);
@@ -202,7 +204,7 @@ static const struct option options[] = {
 
 static int set(struct run *r, int o, const char *v)
 {
-	struct plan *p = &r->plan;
+	struct plan *p = r->plan;
 
 	if (strchr("rwhecsl", o) && !r->roots) {
 		r->roots = true;
@@ -290,7 +292,7 @@ static int set(struct run *r, int o, const char *v)
 int main(int argc, char **argv)
 {
 	struct run r = {.backend = &backend_linux, .repeat = 1, .kill_after_ms = -1};
-	struct plan *p = &r.plan;
+	struct plan *p = r.plan = xcalloc(1, sizeof *p);
 	int o;
 
 	p->app = xstrdup("jailrun");
@@ -316,5 +318,7 @@ int main(int argc, char **argv)
 	loop_timer_init(r.loop, &r.killer, on_kill, &r);
 	launch_one(&r);
 	loop_run(r.loop);
+	loop_destroy(r.loop);
+	plan_free(p);
 	return r.code;
 }
