@@ -115,7 +115,7 @@ static bool digest(struct launch *l, const void *data, size_t len, int *fds, siz
 		fail_note(l, &m->notes[m->n_notes - 1]);
 		return true;
 	}
-	if (len == sizeof *note && note->type == NOTE_STARTED)
+	if (len == sizeof *note && note->type == NOTE_STARTED && l->has_jail)
 		return true;
 	if (len == sizeof *note && note->type == NOTE_EXEC_FAILED) {
 		(void)err_sys(&l->failure, note->value, "%s: cannot execute %s inside the jail", l->app,
@@ -141,6 +141,8 @@ static void on_message(struct loop_io *w, unsigned events)
 		n = fd_recv(l->sock, &m, sizeof m, fds, CHILD_FDS_MAX, &n_fds);
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
+		if (n < 0 && errno == ECONNRESET)
+			n = 0; /* killed before it read what we sent */
 		if (n < 0)
 			(void)err_sys(&l->failure, errno, "%s: jail: cannot hear the launching child",
 				      l->app);
@@ -191,8 +193,10 @@ static void help_child(struct launch *l, const struct plan *p)
 			(void)prlimit(l->pid, p->rlimits[i].resource, &now, NULL);
 		}
 	}
-	if (l->failure || send(l->sock, &go, 1, MSG_NOSIGNAL) < 0)
+	if (l->failure)
 		loop_defer_start(&l->later);
+	else
+		(void)!send(l->sock, &go, 1, MSG_NOSIGNAL); /* a dead child is seen by the watch */
 }
 
 static bool groups_are_kept(const struct plan *p)

@@ -159,3 +159,12 @@ test_proxyctl_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_proxyctl_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=net_make_sockets
 test_proxyctl_LDADD = libnet.a libpolicy.a $(BASE_LIBS) $(MNL_LIBS) $(CMOCKA_LIBS)
 EXTRA_test_proxyctl_DEPENDENCIES = sbxsv-proxy
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_launch
+TESTS += test_launch
+endif
+test_launch_SOURCES = tests/unit/test_launch.c
+test_launch_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_launch_LDADD = $(SANDBOX_LIBS) $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+EXTRA_test_launch_DEPENDENCIES = sbxsv-init
