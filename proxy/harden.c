@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Sanitizers read /proc, map executable memory and trace themselves at exit. */
+/* Sanitizers read /proc, map executable memory, trace themselves at exit and run a symbolizer. */
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -79,18 +79,14 @@ int harden_identity(const struct harden *h, struct err **e)
 	return 0;
 }
 
-static void allow(int ruleset, const char *path, uint64_t access)
+static void allow_read(int ruleset, const char *path)
 {
 	CLEANUP_FD int fd = open(path, O_PATH | O_CLOEXEC);
-	struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
+	struct landlock_path_beneath_attr rule = {.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE,
+						  .parent_fd = fd};
 
 	if (fd >= 0 && syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
 		log_warning("landlock: %s: %s", path, strerror(errno));
-}
-
-static void allow_read(int ruleset, const char *path)
-{
-	allow(ruleset, path, LANDLOCK_ACCESS_FS_READ_FILE);
 }
 
 /*
@@ -144,8 +140,6 @@ static void confine_files(const char *resolv_conf)
 	allow_target(ruleset, "/etc/nsswitch.conf");
 	if (resolv_conf)
 		allow_target(ruleset, resolv_conf);
-	if (SANITIZED) /* symbols and threads for reports */
-		allow(ruleset, "/", LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR);
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		log_warning("landlock: %s: only seccomp confines the proxy", strerror(errno));
 }
@@ -153,10 +147,10 @@ static void confine_files(const char *resolv_conf)
 int harden_confine(const struct harden *h, const char *resolv_conf, struct err **e)
 {
 	(void)h;
-	confine_files(resolv_conf);
 	if (SANITIZED) {
-		log_info("built with sanitizers: no seccomp filter");
+		log_info("built with sanitizers: not confined");
 		return 0;
 	}
+	confine_files(resolv_conf);
 	return harden_seccomp(e);
 }

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import signal
 import socket
 import ssl
 import sys
@@ -342,9 +343,9 @@ def test_closed_and_missing_policy():
 
 
 @netlab.isolated
-def test_slow_heads_are_cut_and_crash_page():
+def test_deadlines_and_crash_page():
     with netlab.Lab() as lab:
-        lab.dns({"a.test": ["11.2.0.10"]})
+        dns = lab.dns({"a.test": ["11.2.0.10"]})
         s = Setup(lab, allow=["a.test"])
         s.refused("b.test:443")
         page = os.pread(s.proxy.crash_fd, 256, 0)
@@ -354,4 +355,16 @@ def test_slow_heads_are_cut_and_crash_page():
         sock.sendall(b"GET http://a.test/ HTTP/1.1\r\n")
         status, _, text = s.answer(sock)
         assert status == 408 and time.monotonic() - start < 60
+        # half a ClientHello
+        lab.echo_site("11.2.0.10", 443)
+        status, sock, text = s.connect("a.test:443")
+        assert status == 200, text
+        sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
+        assert is_cut(lambda: sock.recv(1) or (_ for _ in ()).throw(ConnectionError()))
+        assert "in time" in s.proxy.wait("denied", match=lambda m: "TLS" in m["rule"])["rule"]
+        # a name server that does not answer
+        dns.send_signal(signal.SIGSTOP)
+        s.rules(allow=["*.b.test"])
+        status, sock, text = s.connect("x.b.test:443")
+        assert status == 504 and "cannot be resolved" in text
         s.proxy.close()

@@ -1,6 +1,7 @@
 """Drives a real sbxsv-proxy over its channel, in place of sbxsvd (the protocol: doc/design.md, section 11)."""
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -22,11 +23,12 @@ def find_program(name="sbxsv-proxy"):
 class Proxy:
     """One sbxsv-proxy. `make_socket()` returns a TCP socket made inside the jail: what `need` asks for."""
 
-    def __init__(self, make_socket=None, args=(), env=None, log=None):
+    def __init__(self, make_socket=None, args=(), env=None, log=None, nofile=None):
         self.make_socket = make_socket
         self.args = list(args)
         self.env = env
         self.log = log
+        self.nofile = nofile  # limit of open files
         self.crash_fd = os.memfd_create("crash-page")
         os.ftruncate(self.crash_fd, 4096)
         self.messages = []
@@ -40,6 +42,8 @@ class Proxy:
         def fds():
             os.dup2(theirs.fileno(), 3, inheritable=True)
             os.closerange(4, 256)
+            if self.nofile:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.nofile, self.nofile))
 
         # theirs may be any number; dup2 in the child puts it at 3
         self.proc = subprocess.Popen([find_program(), "--parent", str(os.getpid()), *self.args], close_fds=False,
