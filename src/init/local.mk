@@ -4,7 +4,7 @@ pkglibexec_PROGRAMS += sbxsv-init
 sbxsv_init_SOURCES = src/init/init.c src/init/raw.h
 sbxsv_init_CFLAGS = -std=gnu11 $(WARN_CFLAGS) -fno-strict-aliasing -fno-stack-protector -fno-pie -ffreestanding -O2
 if FREESTANDING_INIT
-sbxsv_init_LDFLAGS = -static -no-pie -nostdlib -nostartfiles
+sbxsv_init_LDFLAGS = -static -nostdlib -nostartfiles
 else
 sbxsv_init_LDFLAGS = -static
 endif
