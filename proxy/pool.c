@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "proxy/control.h"
+#include <fcntl.h>
 
 #define BATCH_FIRST 8
 #define FAST_MS     500   /* a batch gone in less: the next is twice as large */
@@ -24,15 +25,18 @@ void pool_put(struct pool *p, int *fds, size_t n)
 {
 	int domain = 0;
 	socklen_t len = sizeof domain;
+	int nonblocking;
 
 	p->asked = false;
 	p->got_at_ms = clk_mono_ms();
 	if (!n || getsockopt(fds[0], SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
 		return;
 	p->family = domain;
+	nonblocking = fcntl(fds[0], F_GETFL) & O_NONBLOCK; /* made alike */
 	for (size_t i = 0; i < n; i++) {
 		VEC_GROW(p->fds, p->n, p->cap);
-		(void)fd_set_nonblock(fds[i], true);
+		if (!nonblocking)
+			(void)fd_set_nonblock(fds[i], true);
 		p->fds[p->n++] = TAKE_FD(fds[i]);
 	}
 	p->low = n / 2;

@@ -71,7 +71,7 @@ static bool half_settle(struct relay *r, int i)
 
 	if (h->eof && !h->len && !h->shut) {
 		h->shut = true;
-		if (!h->broken)
+		if (!h->broken && !r->half[1 - i].shut) /* else the close says it */
 			(void)shutdown(r->io[1 - i].fd, SHUT_WR);
 	}
 	if (!r->half[0].shut || !r->half[1].shut)

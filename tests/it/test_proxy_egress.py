@@ -302,6 +302,64 @@ def test_tunnels():
         s.proxy.close()
 
 
+def client_hello(name, extra=b""):
+    """A real ClientHello of OpenSSL with an extension added at its end."""
+    sent = ssl.MemoryBIO()
+    t = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname=name)
+    try:
+        t.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    h = bytearray(sent.read())
+    at = 5 + 4 + 2 + 32  # record, handshake, version, random
+    at += 1 + h[at]
+    at += 2 + int.from_bytes(h[at:at + 2], "big")
+    at += 1 + h[at]
+    for where, size in ((3, 2), (6, 3), (at, 2)):  # record, handshake, extensions
+        n = int.from_bytes(h[where:where + size], "big") + len(extra)
+        h[where:where + size] = n.to_bytes(size, "big")
+    return bytes(h + extra)
+
+
+ECH = b"\xfe\x0d\x00\x04abcd"
+
+
+@netlab.isolated
+def test_ech():
+    with netlab.Lab() as lab:
+        lab.dns({"a.test": ["11.2.0.10"]})
+        lab.echo_site("11.2.0.10", 443)
+        s = Setup(lab, allow=["a.test"])
+
+        def send(hello, pieces=1):
+            status, sock, text = s.connect("a.test:443")
+            assert status == 200, text
+            step = -(-len(hello) // pieces)
+            for i in range(0, len(hello), step):
+                sock.sendall(hello[i:i + step])
+                if pieces > 1:
+                    time.sleep(0.005)
+            data = b""
+            while len(data) < len(hello):
+                more = sock.recv(65536)
+                if not more:
+                    raise ConnectionError
+                data += more
+            sock.close()
+            return data
+        plain, ech = client_hello("a.test"), client_hello("a.test", ECH)
+        assert send(plain) == plain and send(plain, 40) == plain
+        assert s.proxy.counters("notes")["out_ech"] == 0
+        assert send(ech, 7) == ech
+        assert s.proxy.counters("notes")["out_ech"] == 1
+        s.rules(allow=["a.test"], ech_refuse=True)
+        assert send(plain) == plain
+        assert is_cut(lambda: send(ech))
+        assert s.proxy.wait("denied", match=lambda m: "TLS" in m["rule"])["host"] == "a.test"
+        assert s.proxy.counters("notes")["out_ech"] == 2
+        s.proxy.close()
+
+
 @netlab.isolated
 def test_floods_are_folded():
     with netlab.Lab() as lab:
