@@ -40,6 +40,8 @@ import traceback
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x10000000, 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE, MS_BIND = 16384, 1 << 18, 4096
 _libc = ctypes.CDLL(None, use_errno=True)
+# dnsmasq and ip: not on an ordinary user's PATH everywhere
+os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
 
 
 def _check(r, what):
@@ -68,13 +70,34 @@ def can_isolate():
     return None if r.returncode == 0 else f"no namespaces: {r.stderr.strip()}"
 
 
-def _enter_namespaces():
+def _keep_capabilities():
+    """What this process may do in its user namespace, the programs it executes may do too."""
+    header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()  # capget(2), version 3
+    _check(_libc.capget(header, data), "capget")
+    for word in (0, 3):
+        data[word + 2] = data[word + 1]  # inheritable = permitted
+    _check(_libc.capset(header, data), "capset")
+    permitted = data[1] | data[4] << 32
+    for cap in range(64):
+        if permitted >> cap & 1:
+            _check(_libc.prctl(47, 2, cap, 0, 0), "PR_CAP_AMBIENT_RAISE")
+
+
+def drop_capabilities():
+    """For Popen(preexec_fn=...): what is executed next is an ordinary user's process."""
+    _libc.prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL
+
+
+def _enter_namespaces(keep_uid=False):
     uid, gid = os.geteuid(), os.getegid()
     if uid:
         unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        inner = (uid, gid) if keep_uid else (0, 0)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{inner[0]} {uid} 1"), ("gid_map", f"{inner[1]} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as f:
                 f.write(text)
+        if keep_uid:
+            _keep_capabilities()
     else:
         unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -101,15 +124,18 @@ def _run_body(fn, args, kwargs, pipe):
     os._exit(code)
 
 
-def run_isolated(fn, *args, timeout=240, **kwargs):
-    """Runs fn in the lab's namespaces; raises AssertionError with its traceback."""
+def run_isolated(fn, *args, timeout=240, keep_uid=False, **kwargs):
+    """Runs fn in the lab's namespaces; raises AssertionError with its traceback.
+
+    An ordinary user is root there, or with keep_uid itself, with capabilities: what it runs with drop_capabilities() is then
+    a program of an ordinary user."""
     r, w = os.pipe()
     outer = os.fork()
     if outer == 0:
         os.close(r)
         try:
             _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-            _enter_namespaces()
+            _enter_namespaces(keep_uid)
             inner = os.fork()
             if inner == 0:  # pid 1 of the lab: everything dies with it
                 _run_body(fn, args, kwargs, w)
@@ -275,6 +301,16 @@ class Lab:
 
     def jail(self):
         return self.space(Jail())
+
+    def lan(self):
+        """A neighbour on a private network: 192.168.77.2, fd00:77::2; the host is .1 and ::1 there."""
+        ns = self.space(NetNs())
+        ip(f"link add lan type veth peer name lan netns {ns.pid}")
+        for where, n in ((None, 1), (ns.pid, 2)):
+            ip("link set lan up", where)
+            ip(f"addr add 192.168.77.{n}/24 dev lan", where)
+            ip(f"-6 addr add fd00:77::{n}/64 dev lan nodad", where)
+        return ns
 
     def path(self, name):
         return os.path.join(self.dir, name)
