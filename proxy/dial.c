@@ -1,5 +1,5 @@
 #include "proxy/dial.h"
-#include "proxy/local.h"
+#include "policy/local.h"
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>

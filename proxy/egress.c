@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "proxy/control.h"
 #include "proxy/denied.h"
-#include "proxy/local.h"
+#include "policy/local.h"
 #include "proxy/outgoing.h"
 #include <errno.h>
 #include <string.h>
@@ -138,15 +138,6 @@ void outgoing_denied(struct outgoing *c, const char *rule, const char *hint)
 
 /* --- connect --- */
 
-static void verdict_local(struct verdict *v, uint16_t port)
-{
-	memset(v, 0, sizeof *v);
-	v->action = VERDICT_DENY;
-	(void)snprintf(v->rule, sizeof v->rule, "closed: this machine");
-	(void)snprintf(v->reason, sizeof v->reason, "the address is one of this machine's own");
-	(void)snprintf(v->hint, sizeof v->hint, "Loopback=%u", port);
-}
-
 static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
 {
 	struct outgoing *c = data;
@@ -159,7 +150,7 @@ static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
 	}
 	switch (result) {
 	case DIAL_LOCAL:
-		verdict_local(&v, s->req.port);
+		policy_decide_own(s->req.port, &v);
 		refuse(c, &v);
 		return;
 	case DIAL_TIMEOUT:
@@ -198,7 +189,7 @@ static void connect_to(struct outgoing *c, const struct addr *v, size_t n)
 	for (size_t i = 0; i < n && n > 1; i++) {
 		if (local_route(&v[i]) != ROUTE_LOCAL)
 			continue;
-		verdict_local(&local, s->req.port);
+		policy_decide_own(s->req.port, &local);
 		refuse(c, &local);
 		return;
 	}

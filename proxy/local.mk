@@ -4,8 +4,8 @@ noinst_LIBRARIES += libproxy.a
 libproxy_a_SOURCES = \
 	proxy/accept.c proxy/accept.h proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c \
 	proxy/denied.h proxy/dial.c proxy/dial.h proxy/egress.c proxy/egress.h proxy/forward.c proxy/forward.h \
-	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c proxy/http.c proxy/inner.c proxy/inner.h proxy/local.c \
-	proxy/local.h proxy/loopback.c proxy/loopback.h proxy/outgoing.h proxy/pool.c proxy/pool.h proxy/relay.c \
+	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c proxy/http.c proxy/inner.c proxy/inner.h \
+	proxy/loopback.c proxy/loopback.h proxy/outgoing.h proxy/pool.c proxy/pool.h proxy/relay.c \
 	proxy/relay.h proxy/reply.c proxy/resolve.c proxy/resolve.h proxy/tunnel.c
 PROXY_LIBS = libproxy.a libproxyparse.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
 sbxsv_proxy_SOURCES = proxy/main.c

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "proxy/control.h"
 #include "proxy/harden.h"
-#include "proxy/local.h"
+#include "policy/local.h"
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>

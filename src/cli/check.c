@@ -5,6 +5,7 @@
 #include "cli/subject.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "policy/local.h"
 #include "policy/policy.h"
 #include "sandbox/rules.h"
 #include <errno.h>
@@ -203,13 +204,21 @@ static int split_target(const char *text, char **ret_host, uint16_t *ret_port)
 	return 0;
 }
 
-/* This machine's own loopback is reached through Loopback= only, never through the rules. */
+/* What ends at a listener that Loopback= makes inside: 127.0.0.1 and ::1, and the unspecified address, which
+ * the kernel takes for them (connect(2) on tcp(7) sockets: ip_route_output_key_hash_rcu(), tcp_v6_connect()).
+ * Nothing else of 127.0.0.0/8. */
 static bool is_loopback(const char *host)
 {
-	struct addr a;
+	static const char *const addresses[] = {"127.0.0.1", "::1", "0.0.0.0", "::"};
+	struct addr a, known;
 
-	return strcasecmp(host, "localhost") == 0 ||
-	       (host_parse_addr(host, strlen(host), &a) == 0 && addr_classify(&a) == ADDR_LOOPBACK);
+	if (host_parse_addr(host, strlen(host), &a) < 0)
+		return strcasecmp(host, "localhost") == 0;
+	for (size_t i = 0; i < ELEMENTS(addresses); i++)
+		if (host_parse_addr(addresses[i], strlen(addresses[i]), &known) == 0 &&
+		    addr_equal(&a, &known))
+			return true;
+	return false;
 }
 
 static bool loopback_granted(const struct unit *u, const char *host, uint16_t port)
@@ -220,16 +229,31 @@ static bool loopback_granted(const struct unit *u, const char *host, uint16_t po
 	return false;
 }
 
+/* What the rules grant and the kernel calls this machine's own is refused, as by the proxy when it dials. */
+static int decide_addr(const struct policy *p, const struct addr *a, uint16_t port, struct verdict *ret,
+		       struct err **e)
+{
+	struct verdict v;
+
+	policy_decide_addr(p, a, port, &v);
+	if (v.action == VERDICT_ALLOW) {
+		if (local_open(e) < 0)
+			return -1;
+		if (local_route(a) == ROUTE_LOCAL)
+			policy_decide_own(port, &v);
+	}
+	*ret = v;
+	return 0;
+}
+
 static int decide(const struct policy *p, const char *host, uint16_t port, struct verdict *ret,
 		  struct err **e)
 {
 	char canonical[HOST_MAX];
 	struct addr a;
 
-	if (host_parse_addr(host, strlen(host), &a) == 0) {
-		policy_decide_addr(p, &a, port, ret);
-		return 0;
-	}
+	if (host_parse_addr(host, strlen(host), &a) == 0)
+		return decide_addr(p, &a, port, ret, e);
 	if (host_canon(host, strlen(host), canonical, e))
 		return -1;
 	policy_decide_host(p, canonical, port, ret);

@@ -204,6 +204,14 @@ void policy_decide_addr(const struct policy *p, const struct addr *given, uint16
 	*ret = v;
 }
 
+void policy_decide_own(uint16_t port, struct verdict *ret)
+{
+	verdict_init(ret, true);
+	SET(ret->rule, "closed: this machine");
+	SET(ret->reason, "the address is one of this machine's own");
+	SET(ret->hint, "Loopback=%u", port);
+}
+
 /* One address of an answer: true when it may be dialled. */
 static bool answer_ok(const struct policy *p, const struct addr *given, uint16_t port, struct verdict *v)
 {

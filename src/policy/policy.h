@@ -4,8 +4,8 @@
  *
  * A name is judged first (policy_decide_host); the proxy then resolves it, and every address of the answer is
  * judged (policy_decide_answer): one address that is not public refuses the whole answer. A literal address is
- * judged by policy_decide_addr. Addresses that are local to this machine are known only to the kernel: the proxy
- * asks it at dial time, in addition to all this.
+ * judged by policy_decide_addr. Addresses that are local to this machine are known only to the kernel: local.h asks
+ * it, at dial time, in addition to all this.
  */
 #pragma once
 #include "base/err.h"
@@ -106,6 +106,8 @@ struct verdict {
 /* `host` canonical, see host_canon. */
 void policy_decide_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret);
 void policy_decide_addr(const struct policy *p, const struct addr *a, uint16_t port, struct verdict *ret);
+/* The verdict on an address that local_route() (policy/local.h) calls this machine's own, whatever the rules say. */
+void policy_decide_own(uint16_t port, struct verdict *ret);
 /* The answer of resolving `host`, already allowed with verdict `by`. Any address that may not be dialled refuses
  * all of it. */
 void policy_decide_answer(const struct policy *p, const char *host, uint16_t port, const struct verdict *by,

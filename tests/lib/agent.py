@@ -115,7 +115,7 @@ def tls(target, sni, verify=True):
     try:
         t = ctx.wrap_socket(s, server_hostname=sni)
         t.sendall(b"GET /p HTTP/1.1\r\nHost: x\r\n\r\n")
-        return b"".join(iter(lambda: t.recv(65536), b"")).decode()
+        return b"".join(iter(lambda: t.recv(65536), b"")).decode().partition("\r\n\r\n")[2]
     except ssl.SSLCertVerificationError as e:
         return f"unverified: {e}"
     except OSError as e:

@@ -38,7 +38,7 @@ LIBRARIES = {
     "microhttpd.h": ["src/ctl/"],
     "ares.h": ["proxy/"],
     "seccomp.h": ["src/sandbox/", "proxy/harden"],
-    "libmnl/libmnl.h": ["src/net/", "src/ports/", "proxy/"],
+    "libmnl/libmnl.h": ["src/net/", "src/ports/", "src/policy/local.c"],
 }
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 

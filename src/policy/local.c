@@ -1,4 +1,4 @@
-#include "proxy/local.h"
+#include "policy/local.h"
 #include "base/log.h"
 #include <errno.h>
 #include <libmnl/libmnl.h>
