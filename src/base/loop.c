@@ -10,6 +10,7 @@ struct loop {
 	struct ev_loop *ev;
 	unsigned flags;
 	struct loop_timer *timers; /* active ones, only with LOOP_SHIFT_GAPS */
+	int64_t seen_ms;           /* when the last wait ended */
 };
 
 _Static_assert(sizeof(struct ev_io) <= sizeof(((struct loop_io *)0)->ev_), "ev_io fits");
@@ -25,12 +26,15 @@ static void after_wait(struct ev_loop *ev) EV_THROW
 	struct loop *l = ev_userdata(ev);
 	int64_t now = clk_mono_ms(), first = INT64_MAX, gap;
 
+	/* Since the last round: the first deadline may be the one that nobody could meet, so it moves by all
+	 * of it. */
+	gap = now - l->seen_ms;
+	l->seen_ms = now;
 	for (struct loop_timer *t = l->timers; t; t = t->next)
 		if (t->due_ms < first)
 			first = t->due_ms;
 	if (first == INT64_MAX || now - first <= GAP_MS)
 		return;
-	gap = now - first;
 	ev_now_update(ev);
 	for (struct loop_timer *t = l->timers; t; t = t->next) {
 		t->due_ms += gap;
@@ -48,6 +52,7 @@ struct loop *loop_create(unsigned flags)
 	struct loop *l = xcalloc(1, sizeof *l);
 
 	l->flags = flags;
+	l->seen_ms = clk_mono_ms();
 	/* EVFLAG_NOENV: the environment must not choose the backend. Signals need no signalfd here. */
 	l->ev = ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV);
 	if (!l->ev) {

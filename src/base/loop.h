@@ -2,9 +2,9 @@
  * The event loop: the only user of libev. Watchers live in the caller's storage (init/stop, no heap), because
  * a proxy has thousands of them.
  *
- * Timers are monotonic. In a loop made with LOOP_SHIFT_GAPS (the supervisor), a gap of more than a second
- * between the moment a timer was due and the moment the loop wakes (suspend, SIGSTOP) shifts every running
- * timer by that gap, so that no deadline passes while nobody could have met it.
+ * Timers are monotonic. In a loop made with LOOP_SHIFT_GAPS (the supervisor), when a timer is found more than a second
+ * overdue (suspend, SIGSTOP), every running timer is shifted by the time since the loop last woke, so that no deadline
+ * passes while nobody could have met it.
  *
  * A callback may stop or free its own watcher and any other.
  */

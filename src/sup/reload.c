@@ -199,6 +199,15 @@ static void read_conf(struct sup *s, struct report *r)
 	unit_problems_clear(&p);
 }
 
+static void trouble(struct sup *s, struct report *r, const char *text)
+{
+	CLEANUP_FREE char *line = xasprintf("%s: %s", s->dirs->apps, text);
+
+	log_error("%s", line);
+	js_push_str(r->problems, line);
+	unit_problem_add(&s->problems, s->dirs->apps, 0, "%s", text);
+}
+
 static void scan(struct sup *s, struct report *r)
 {
 	CLEANUP_ERR struct err *e = NULL;
@@ -206,10 +215,14 @@ static void scan(struct sup *s, struct report *r)
 
 	for (struct app *a = s->apps; a; a = a->next)
 		a->seen = false;
+	if (s->apps && access(s->dirs->apps, F_OK) < 0 && errno == ENOENT) {
+		trouble(s, r,
+			"the directory is gone; the apps go on as they are, and stop when it is there again "
+			"without them");
+		return;
+	}
 	if (unit_scan_dir(s->dirs, &sc, &e) < 0) {
-		log_error("%s; the apps that run go on", err_msg(e));
-		js_push_str(r->problems, err_msg(e));
-		unit_problem_add(&s->problems, s->dirs->apps, 0, "%s", err_msg(e));
+		trouble(s, r, err_msg(e));
 		return;
 	}
 	report_problems(r, &sc.problems);

@@ -14,30 +14,29 @@ void restart_reset(struct restart *r)
 	r->failures = r->shorts = 0;
 }
 
-static size_t ring_size(unsigned burst)
+/* Makes room for one more, oldest first. Grows as starts happen: a large LimitBurst costs nothing by itself.
+ */
+static void grow(struct restart *r, size_t want)
 {
-	return burst < RESTART_BURST_MAX ? burst : RESTART_BURST_MAX;
+	size_t cap = r->cap ? r->cap * 2 : 8;
+	int64_t *v = xcalloc(cap < want ? cap : want, sizeof *v);
+
+	for (size_t i = 0; i < r->n; i++)
+		v[i] = r->starts[(r->at + r->cap - r->n + i) % r->cap];
+	free(r->starts);
+	r->starts = v;
+	r->cap = cap < want ? cap : want;
+	r->at = r->n;
 }
 
 void restart_started(struct restart *r, unsigned burst, int64_t now_ms)
 {
-	size_t want = ring_size(burst);
-
-	if (want >
-	    r->cap) { /* first use, or LimitBurst was raised: start with what is remembered, oldest first */
-		int64_t *v = xcalloc(want, sizeof *v);
-
-		for (size_t i = 0; i < r->n; i++)
-			v[i] = r->starts[(r->at + r->cap - r->n + i) % r->cap];
-		free(r->starts);
-		r->starts = v;
-		r->cap = want;
-		r->at = r->n % want;
-	}
+	if (r->n == r->cap && r->cap < burst)
+		grow(r, burst);
 	if (!r->cap)
 		return;
-	r->starts[r->at] = now_ms;
-	r->at = (r->at + 1) % r->cap;
+	r->at %= r->cap;
+	r->starts[r->at++] = now_ms;
 	if (r->n < r->cap)
 		r->n++;
 }
@@ -51,12 +50,10 @@ void restart_ended(struct restart *r, int64_t ready_ms)
 
 bool restart_exhausted(const struct restart *r, unsigned burst, int64_t interval_ms, int64_t now_ms)
 {
-	size_t want = ring_size(burst);
-
-	if (!want || r->n < want)
+	if (!burst || r->n < burst)
 		return false;
 	/* the burst-th last start: when it lies inside the interval, `burst` starts do */
-	return now_ms - r->starts[(r->at + r->cap - want) % r->cap] < interval_ms;
+	return now_ms - r->starts[(r->at + r->cap - burst) % r->cap] < interval_ms;
 }
 
 int64_t restart_delay(unsigned failures, int64_t sec_ms, int64_t max_ms)

@@ -1,6 +1,6 @@
 /*
- * Times, pure. Restart bookkeeping of one app: how long to wait before the next start, and when to stop trying. Pure;
- * times are monotonic milliseconds given by the caller.
+ * Times, pure. Restart bookkeeping of one app: how long to wait before the next start, and when to stop
+ * trying. Pure; times are monotonic milliseconds given by the caller.
  *
  * Delay: Sec, doubled with each failure up to MaxSec; an app that was ready for 10 s begins at Sec again.
  * Limit: at most LimitBurst starts within LimitInterval (0: no limit). The next start would be one too many,
@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #define RESTART_STEADY_MS 10000 /* ready for so long: the backoff begins anew */
-#define RESTART_BURST_MAX 1000  /* starts remembered at most */
 
 struct restart {
 	int64_t *starts; /* ring of the last start times */
@@ -29,8 +28,9 @@ void restart_ended(struct restart *r, int64_t ready_ms);
 bool restart_exhausted(const struct restart *r, unsigned burst, int64_t interval_ms, int64_t now_ms);
 int64_t restart_delay(unsigned failures, int64_t sec_ms, int64_t max_ms);
 
-/* Global shutdown: what the kernel needs after SIGKILL is kept free at the end of the budget (see shutdown.c). */
+/* Global shutdown: what the kernel needs after SIGKILL is kept free at the end of the budget (see
+ * shutdown.c). */
 #define SHUTDOWN_RESERVE_BASE_MS 20
-#define SHUTDOWN_RESERVE_APP_US	 3500
-#define SHUTDOWN_GRACE_MIN_MS	 20
+#define SHUTDOWN_RESERVE_APP_US  3500
+#define SHUTDOWN_GRACE_MIN_MS    20
 int64_t shutdown_grace(int64_t budget_ms, size_t apps);

@@ -155,7 +155,8 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		ended(a);
 }
 
-/* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are its own too. */
+/* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are
+ * its own too. */
 static void others_of(const struct app *a, struct strv *ret, struct strv *ret_data)
 {
 	for (const struct app *o = a->sup->apps; o; o = o->next) {

@@ -342,6 +342,12 @@ static void limit_may_change_or_be_absent(void **state)
 	assert_true(restart_exhausted(&r, 2, 1000, 113)); /* lowered */
 	assert_false(restart_exhausted(&r, 2, 2, 113));
 	restart_finish(&r);
+	for (unsigned i = 0; i < 100000; i++) { /* as many as the unit reader allows */
+		assert_false(restart_exhausted(&r, 100000, 1000000, i));
+		restart_started(&r, 100000, i);
+	}
+	assert_true(restart_exhausted(&r, 100000, 1000000, 100000));
+	restart_finish(&r);
 }
 
 static void backoff_doubles_and_begins_anew(void **state)
