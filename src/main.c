@@ -31,7 +31,6 @@ struct daemon {
 	struct sup *sup;
 	struct ctl *ctl;
 	int lock_fd, notify_fd, watch_fd;
-	int nofile_soft;
 	struct loop_signal term, intr, hup, usr2;
 	struct loop_io watch;
 };
@@ -216,8 +215,7 @@ static int create_sup(struct daemon *d, struct err **e)
 	CLEANUP_FREE char *proxy = main_find_program("sbxsv-proxy", SBXSV_SBINDIR);
 	struct sup_config c = {.dirs = &d->dirs,
 			       .init_program = init,
-			       .proxy_program = proxy,
-			       .nofile_soft = d->nofile_soft};
+			       .proxy_program = proxy};
 
 	d->sup = sup_create(d->loop, &c, e);
 	return d->sup ? 0 : -1;
@@ -309,8 +307,8 @@ int main(int argc, char **argv)
 		log_warning("chdir /: %s", strerror(errno));
 	if (!d.args.foreground && daemonise(&d, &e) < 0)
 		goto failed;
-	/* After the fork: children get the old soft limit back. */
-	d.nofile_soft = fd_raise_limit();
+	/* A plan gives apps a soft limit of their own (OpenFiles=, 1024): a raised one breaks select(2). */
+	(void)fd_raise_limit();
 	if (start(&d, &e) < 0)
 		goto failed;
 	if (!stop_pending()) {

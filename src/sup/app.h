@@ -121,7 +121,6 @@ struct sup {
 	uint64_t proxy_restarts;
 	int init_fd, self_pidfd, host_diag_fd;
 	int64_t started_ms, started_wall_ms;
-	int nofile_soft; /* the soft limit that children get back */
 	char **environ;
 
 	struct queued *queue;

@@ -170,24 +170,6 @@ static void others_of(const struct app *a, struct strv *ret, struct strv *ret_da
 	}
 }
 
-/* Children get back the soft limit of open files that we were started with: a raised one breaks programs that
- * still use select(2) or close "all" descriptors one by one. */
-static void limit_files(const struct sup *s, struct plan *p)
-{
-	struct rlimit *r;
-
-	for (size_t i = 0; i < p->n_rlimits; i++)
-		if (p->rlimits[i].resource == RLIMIT_NOFILE)
-			return;
-	if (s->nofile_soft <= 0 || p->n_rlimits == PLAN_RLIMITS_MAX)
-		return;
-	r = &p->rlimits[p->n_rlimits].limit;
-	if (getrlimit(RLIMIT_NOFILE, r) < 0)
-		return;
-	r->rlim_cur = (rlim_t)s->nofile_soft;
-	p->rlimits[p->n_rlimits++].resource = RLIMIT_NOFILE;
-}
-
 static struct plan *make_plan(struct app *a, struct err **e)
 {
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
@@ -209,9 +191,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 	others_of(a, &others, &others_data);
 	p = plan_make(a->unit, &w, &problems);
 	identity_finish(&w.user);
-	if (p) {
-		limit_files(a->sup, p);
-	} else {
+	if (!p) {
 		text = unit_problems_text(&problems);
 		(void)err_set(e, 0, "%s", chomp(text));
 	}

@@ -154,7 +154,6 @@ struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **
 	s->loop = l;
 	s->dirs = c->dirs;
 	s->environ = environ;
-	s->nofile_soft = c->nofile_soft;
 	s->init_fd = s->self_pidfd = s->host_diag_fd = -1;
 	s->started_ms = clk_mono_ms();
 	s->started_wall_ms = clk_wall_ms();

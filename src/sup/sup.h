@@ -32,7 +32,6 @@ const char *app_state_name(enum app_state s);
 struct sup_config {
 	const struct unit_dirs *dirs;             /* outlives sup */
 	const char *init_program, *proxy_program; /* paths */
-	int nofile_soft;                          /* RLIMIT_NOFILE that apps get back; <= 0: leave it */
 };
 struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **e);
 void sup_destroy(struct sup *s);
