@@ -245,11 +245,12 @@ static bool guard_place(struct plan_ctx *c, const struct plan_ask *a, const stru
 		if (above || !inside)
 			return true;
 		return refuse(c, a, p->reason, "an app never sees this file");
-	case PLACE_HIDE:
-		if (above || strcmp(a->where->path, p->path) != 0 || !c->u->hide.n)
-			return true; /* below: the grant is the more specific; above: the hidden part stays
-					hidden */
-		return refuse(c, a, "Hide= names the same path", "one of the two lines is too much");
+	case PLACE_HIDE: /* wins when everything is known, see plan.c */
+		if (!a->own || strcmp(a->where->path, p->path) != 0)
+			return true;
+		return refuse(c, a, p->reason, "one of the two lines is too much");
+	case PLACE_MACHINE:
+		return true;
 	}
 	return true;
 }
@@ -386,7 +387,7 @@ bool plan_guard_prefix(const struct plan_ctx *c, const char *dir)
 		const struct plan_place *p = &c->places[i];
 
 		if (p->kind != PLACE_FILE && (path_is_below(dir, p->path) || path_is_below(p->path, dir)) &&
-		    p->kind != PLACE_HIDE)
+		    p->kind != PLACE_HIDE && p->kind != PLACE_MACHINE)
 			return false;
 	}
 	return true;

@@ -111,6 +111,45 @@ static void limits(struct plan_ctx *c)
 		limit(c->plan, RLIMIT_NPROC, u->limit_tasks, u->limit_tasks);
 }
 
+/* Hide= wins over what is asked for below it. What the app cannot be without, its own directories and its
+ * toolchain, stays reachable below a Hide= (Hide=~ beside AppDirectory=~/apps/x), and with a directory of its
+ * own what is asked for in it. */
+static bool hidden_by_unit(const struct plan_ctx *c, const struct plan_grant *g)
+{
+	for (size_t i = 0; i < c->n_places; i++) {
+		const struct plan_place *p = &c->places[i];
+		bool own = false;
+
+		if (p->kind != PLACE_HIDE || !path_is_below(g->p.path, p->path))
+			continue;
+		for (size_t k = 0; k < c->own.n; k++)
+			own |= path_is_below(g->p.path, c->own.v[k]) && path_is_below(c->own.v[k], p->path) &&
+			       strcmp(c->own.v[k], p->path) != 0;
+		if (!own)
+			return true;
+	}
+	return false;
+}
+
+static void drop_hidden(struct plan_ctx *c)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < c->n_grants; i++) {
+		struct plan_grant *g = &c->grants[i];
+		bool asked =
+			g->source == SOURCE_ASKED || g->source == SOURCE_LIST || g->source == SOURCE_PATH;
+
+		if (asked && hidden_by_unit(c, g)) {
+			free(g->p.path);
+			free(g->p.reason);
+		} else {
+			c->grants[kept++] = *g;
+		}
+	}
+	c->n_grants = kept;
+}
+
 static void hide(struct plan_ctx *c)
 {
 	for (size_t i = 0; i < c->n_places; i++) {
@@ -197,6 +236,7 @@ struct plan *plan_make(const struct unit *u, const struct plan_world *w, struct 
 	log_file(&c);
 	if (plan_failed(&c))
 		return NULL;
+	drop_hidden(&c);
 	plan_sockets(&c);
 	plan_guard_locks(&c);
 	hide(&c);

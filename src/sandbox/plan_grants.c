@@ -238,7 +238,7 @@ static void allowlist_path(struct plan_ctx *c, const struct unit_value *v)
 	if (!asked_resolve(c, "Read", v, &w) || !plan_guard(c, &a) || !plan_guard_links(c, &a))
 		return;
 	plan_links_add(c, &w, &a);
-	plan_grant_add(c, w.path, PLAN_READ, S_ISDIR(w.st.st_mode), SOURCE_IMPLIED, reason);
+	plan_grant_add(c, w.path, PLAN_READ, S_ISDIR(w.st.st_mode), SOURCE_LIST, reason);
 }
 
 static void asked_socket(struct plan_ctx *c, const struct unit_value *v)
@@ -391,8 +391,10 @@ static void path_directory(struct plan_ctx *c, const struct unit_value *v)
 	strv_add(&c->search, written);
 	inside = xasprintf("%s/-", w.path);
 	prefix = plan_known_prefix(c, inside);
-	plan_grant_add(c, prefix && plan_guard_prefix(c, prefix) ? prefix : w.path, PLAN_READ, true,
-		       SOURCE_IMPLIED, reason);
+	if (prefix && plan_guard_prefix(c, prefix))
+		plan_grant_add(c, prefix, PLAN_READ, true, SOURCE_IMPLIED, reason);
+	else
+		plan_grant_add(c, w.path, PLAN_READ, true, SOURCE_PATH, reason);
 }
 
 void plan_search_path(struct plan_ctx *c)

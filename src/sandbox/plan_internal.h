@@ -19,12 +19,14 @@ void plan_where_finish(struct plan_where *w);
 
 /* Where an entry comes from decides whether it may narrow another one. */
 enum plan_source {
-	SOURCE_MADE,    /* what the backend makes itself: lies over whatever the host has there */
-	SOURCE_SYSTEM,  /* system roots */
-	SOURCE_OWN,     /* AppDirectory=, DataDirectory= */
-	SOURCE_ASKED,   /* Read=, Write=, UnixSocket=, Secret= */
-	SOURCE_IMPLIED, /* toolchain, Path=, allowlist: adds what is missing, never makes a writable tree
-			   read-only */
+	SOURCE_MADE,   /* what the backend makes itself: lies over whatever the host has there */
+	SOURCE_SYSTEM, /* system roots */
+	SOURCE_OWN,    /* AppDirectory=, DataDirectory= */
+	SOURCE_ASKED,  /* Read=, Write=, UnixSocket=, Secret= */
+	/* The next three add what is missing, and never make a writable tree read-only. */
+	SOURCE_LIST,    /* the allowlist of sbxsv.conf */
+	SOURCE_PATH,    /* a directory of Path= */
+	SOURCE_IMPLIED, /* the toolchain */
 	SOURCE_LOCK,    /* never writable */
 };
 struct plan_grant {
@@ -32,7 +34,14 @@ struct plan_grant {
 	enum plan_source source;
 };
 
-enum plan_place_kind { PLACE_SECRET, PLACE_SBXSV, PLACE_OTHER, PLACE_HIDE, PLACE_FILE };
+enum plan_place_kind {
+	PLACE_SECRET,
+	PLACE_SBXSV,   /* configuration, state, runtime... of sbxsv itself */
+	PLACE_OTHER,   /* another app's */
+	PLACE_HIDE,    /* Hide= */
+	PLACE_FILE,    /* the unit's own sources, EnvironmentFile=, log */
+	PLACE_MACHINE, /* in `open`: /run and the like, where a grant may lie */
+};
 struct plan_place { /* a hidden place, resolved */
 	char *path, *written;
 	enum plan_place_kind kind;

@@ -362,7 +362,8 @@ static bool changes(const struct plan_path *p, enum plan_source source, const st
 		return true;
 	if (p->empty)
 		return there == PLAN_HIDE;
-	if (source == SOURCE_IMPLIED && there != PLAN_HIDE)
+	if ((source == SOURCE_LIST || source == SOURCE_PATH || source == SOURCE_IMPLIED) &&
+	    there != PLAN_HIDE)
 		return false;
 	if (source == SOURCE_LOCK)
 		return there == PLAN_WRITE;

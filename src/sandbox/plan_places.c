@@ -149,11 +149,11 @@ static void open_places(struct plan_ctx *c)
 {
 	if (c->plan->read_mode != UNIT_READ_OPEN)
 		return;
-	place_add(c, "/run", PLACE_HIDE, NULL, "sockets of this machine");
-	place_add(c, "/var/run", PLACE_HIDE, NULL, "sockets of this machine");
-	place_add(c, "/var/spool/cron", PLACE_HIDE, NULL, "other people's work");
-	place_add(c, "/var/mail", PLACE_HIDE, NULL, "mail");
-	place_add(c, "/var/spool/mail", PLACE_HIDE, NULL, "mail");
+	place_add(c, "/run", PLACE_MACHINE, NULL, "sockets of this machine");
+	place_add(c, "/var/run", PLACE_MACHINE, NULL, "sockets of this machine");
+	place_add(c, "/var/spool/cron", PLACE_MACHINE, NULL, "other people's work");
+	place_add(c, "/var/mail", PLACE_MACHINE, NULL, "mail");
+	place_add(c, "/var/spool/mail", PLACE_MACHINE, NULL, "mail");
 }
 
 void plan_guard_init(struct plan_ctx *c)

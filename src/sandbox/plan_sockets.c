@@ -85,27 +85,37 @@ static void hunt_tree(struct hunt *h, const char *dir, int depth)
 	}
 }
 
-/* Live sockets in the app's own directories. */
+/* Live sockets in the app's own directories and those of Path=. */
 static void hunt_own(struct plan_ctx *c, struct strv *found)
 {
 	struct hunt h = {.c = c, .dirs_left = OWN_DIRS, .found = found};
 
-	for (size_t i = 0; i < c->own.n; i++)
-		if (plan_exists(c, c->own.v[i], NULL))
-			hunt_tree(&h, c->own.v[i], OWN_DEPTH);
+	for (size_t i = 0; i < c->n_grants; i++) {
+		const struct plan_path *p = &c->grants[i].p;
+
+		if ((c->grants[i].source == SOURCE_OWN || c->grants[i].source == SOURCE_PATH) && p->dir &&
+		    plan_exists(c, p->path, NULL))
+			hunt_tree(&h, p->path, OWN_DEPTH);
+	}
+}
+
+static bool is_below_source(const struct plan_ctx *c, const char *path, enum plan_source source)
+{
+	for (size_t i = 0; i < c->n_grants; i++) {
+		const struct plan_grant *g = &c->grants[i];
+
+		if (g->source == source && g->p.access != PLAN_HIDE && path_is_below(path, g->p.path))
+			return true;
+	}
+	return false;
 }
 
 /* A directory of somebody else that this jail shows: Read=, Write=, the allowlist. */
 static bool is_foreign(const struct plan_ctx *c, const struct plan_grant *g)
 {
-	if (!g->p.dir || g->p.access == PLAN_HIDE || g->source == SOURCE_SYSTEM || g->source == SOURCE_MADE ||
-	    g->source == SOURCE_OWN || g->source == SOURCE_LOCK || str_starts(g->p.reason, "toolchain: ") ||
-	    str_ends(g->p.reason, " Path="))
+	if (!g->p.dir || g->p.access == PLAN_HIDE || (g->source != SOURCE_ASKED && g->source != SOURCE_LIST))
 		return false;
-	for (size_t i = 0; i < c->n_grants; i++)
-		if (c->grants[i].source == SOURCE_OWN && path_is_below(g->p.path, c->grants[i].p.path))
-			return false;
-	return true;
+	return !is_below_source(c, g->p.path, SOURCE_OWN) && !is_below_source(c, g->p.path, SOURCE_SYSTEM);
 }
 
 static const struct plan_grant *first_foreign(const struct plan_ctx *c)

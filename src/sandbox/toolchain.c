@@ -117,7 +117,8 @@ static bool tool_grant(struct tool *t, const struct plan_where *w, bool trusted,
 		return true;
 	}
 	place = plan_place_of(c, w->path);
-	if (place && place->kind != PLACE_OTHER && place->kind != PLACE_HIDE) {
+	if (place && place->kind != PLACE_OTHER && place->kind != PLACE_HIDE &&
+	    place->kind != PLACE_MACHINE) {
 		plan_problem(c, t->origin, "%s leads to %s, which no app may see (%s)", why, w->path,
 			     place->reason);
 		return false;

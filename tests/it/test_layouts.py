@@ -412,4 +412,4 @@ def test_control_socket_even_by_mistake(inst):
     inst.up()
     for name in "abc":
         inst.wait_state(name, "failed")
-        assert "sbxsv" in inst.sbxsv("status", name).out
+        assert "is refused" in inst.sbxsv("status", name).out
