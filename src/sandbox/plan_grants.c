@@ -383,7 +383,8 @@ static void path_directory(struct plan_ctx *c, const struct unit_value *v)
 		plan_problem(c, v->origin, "Path=%s: one directory a line", v->text);
 		return;
 	}
-	if ((!is_system(c, w.path) && !plan_guard(c, &a)) || !plan_guard_links(c, &a))
+	a.system = is_system(c, w.path);
+	if (!plan_guard(c, &a) || !plan_guard_links(c, &a))
 		return;
 	plan_links_add(c, &w, &a);
 	written = path_join(c->u->working_directory ? c->u->working_directory : "/",

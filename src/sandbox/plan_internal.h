@@ -57,6 +57,7 @@ struct plan_ask {
 	bool write;
 	bool own;    /* AppDirectory= or DataDirectory= */
 	bool socket; /* UnixSocket= */
+	bool system; /* part of every jail: only hidden places matter */
 };
 struct plan_used {
 	char *path, *target;

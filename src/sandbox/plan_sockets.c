@@ -17,11 +17,11 @@
  *  - ReadMode=open shows the whole disk, and a directory granted with Read=, Write= or the allowlist is
  * somebody else's place where any program of the user may bind a socket at any time: AF_UNIX is refused
  * (socket() fails with EPERM; stream pairs remain, which is all that Python's and Node's own processes need).
- *  - Otherwise the jail shows system roots (only root can bind there), program trees, and the app's own
- * directories. What lies in the app's own directories is the app's; but a developer's server may run in the
- * same folder, so they are searched (bounded: it is the top of the folder where such sockets lie) for sockets
- * that some process has bound right now. A dead socket file is a leftover of the app itself. One that is
- * alive: AF_UNIX is refused, and the reason names it.
+ *  - Otherwise the jail shows system roots (only root can bind there, but for what was installed in /opt),
+ * program trees, and the app's own directories. What lies in the app's own directories is the app's; but a
+ * developer's server may run in the same folder, so they and /opt are searched (bounded: it is the top of the
+ * folder where such sockets lie) for sockets that some process has bound right now. A dead socket file is a
+ * leftover of the app itself. One that is alive: AF_UNIX is refused, and the reason names it.
  *  - UnixSocket= grants one, and with it the family; `UnixSocket=-/tmp/x.sock` (absent) asks for the family
  * alone. Then what else can be found in the granted trees is covered, and where not everything could be
  * searched, or in `open`, the unit is refused; Enforce=best-effort takes it and says so.
@@ -53,6 +53,15 @@ static bool is_bulk(const char *name)
 	return false;
 }
 
+/* A hidden place begins here: what lies below is not shown. */
+static bool is_place(const struct plan_ctx *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_places; i++)
+		if (strcmp(c->places[i].path, path) == 0)
+			return true;
+	return false;
+}
+
 static void hunt_tree(struct hunt *h, const char *dir, int depth)
 {
 	const struct plan_fs *fs = &h->c->w->fs;
@@ -80,22 +89,25 @@ static void hunt_tree(struct hunt *h, const char *dir, int depth)
 	for (size_t i = 0; i < dirs.n; i++) {
 		CLEANUP_FREE char *path = path_join(dir, dirs.v[i]);
 
-		if (h->all_specials || !is_bulk(dirs.v[i]))
+		if ((h->all_specials || !is_bulk(dirs.v[i])) && !is_place(h->c, path))
 			hunt_tree(h, path, depth - 1);
 	}
 }
 
-/* Live sockets in the app's own directories and those of Path=. */
+/* Live sockets in the app's own directories, those of Path=, and /opt. */
 static void hunt_own(struct plan_ctx *c, struct strv *found)
 {
 	struct hunt h = {.c = c, .dirs_left = OWN_DIRS, .found = found};
+	struct hunt opt = h;
 
 	for (size_t i = 0; i < c->n_grants; i++) {
-		const struct plan_path *p = &c->grants[i].p;
+		const struct plan_grant *g = &c->grants[i];
 
-		if ((c->grants[i].source == SOURCE_OWN || c->grants[i].source == SOURCE_PATH) && p->dir &&
-		    plan_exists(c, p->path, NULL))
-			hunt_tree(&h, p->path, OWN_DEPTH);
+		if ((g->source == SOURCE_OWN || g->source == SOURCE_PATH) && g->p.dir &&
+		    plan_exists(c, g->p.path, NULL))
+			hunt_tree(&h, g->p.path, OWN_DEPTH);
+		else if (g->source == SOURCE_SYSTEM && strcmp(g->p.path, "/opt") == 0)
+			hunt_tree(&opt, g->p.path, OWN_DEPTH);
 	}
 }
 
@@ -115,7 +127,9 @@ static bool is_foreign(const struct plan_ctx *c, const struct plan_grant *g)
 {
 	if (!g->p.dir || g->p.access == PLAN_HIDE || (g->source != SOURCE_ASKED && g->source != SOURCE_LIST))
 		return false;
-	return !is_below_source(c, g->p.path, SOURCE_OWN) && !is_below_source(c, g->p.path, SOURCE_SYSTEM);
+	if (is_below_source(c, g->p.path, SOURCE_OWN))
+		return false;
+	return g->p.access == PLAN_WRITE || !is_below_source(c, g->p.path, SOURCE_SYSTEM);
 }
 
 static const struct plan_grant *first_foreign(const struct plan_ctx *c)
@@ -203,8 +217,8 @@ void plan_sockets(struct plan_ctx *c)
 	}
 	hunt_own(c, &found);
 	if (found.n)
-		off(c, xasprintf("refused: %s belongs to a running program; stop that program, or name it "
-				 "with UnixSocket=",
+		off(c, xasprintf("refused: %s belongs to a running program; stop that program, Hide= the "
+				 "directory, or name the socket with UnixSocket=",
 				 found.v[0]));
 	else
 		c->plan->unix_sockets = true;

@@ -89,8 +89,8 @@ test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_net_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
-check_PROGRAMS += test_plan test_plan_fs
-TESTS += test_plan test_plan_fs
+check_PROGRAMS += test_plan test_plan_fs test_plan_random
+TESTS += test_plan test_plan_fs test_plan_random
 endif
 test_plan_SOURCES = tests/unit/test_plan.c tests/unit/fake_fs.c tests/unit/fake_fs.h
 test_plan_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
@@ -98,6 +98,9 @@ test_plan_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA
 test_plan_fs_SOURCES = tests/unit/test_plan_fs.c
 test_plan_fs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_plan_fs_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_plan_random_SOURCES = tests/unit/test_plan_random.c tests/unit/fake_fs.c tests/unit/fake_fs.h
+test_plan_random_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_plan_random_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
 EXTRA_DIST += tests/unit/golden
 
 if HAVE_CMOCKA
