@@ -178,9 +178,22 @@ static void count_left_out(const struct run *r)
 			       n, n == 1 ? " was" : "s were");
 }
 
+/* Refusals are asked for at the end; nothing is shown while the command has the terminal. */
+static void on_proxy_event(void *data, const struct js *event)
+{
+	(void)data;
+	(void)event;
+}
+
+static void on_proxy_restart(void *data, const char *why)
+{
+	(void)data;
+	(void)why; /* proxyctl says it */
+}
+
 static int start_proxy(struct run *r, struct err **e)
 {
-	static const struct proxyctl_hooks none;
+	static const struct proxyctl_hooks hooks = {.event = on_proxy_event, .restarted = on_proxy_restart};
 	CLEANUP_FREE char *program = program_find("sbxsv-proxy", SBXSV_LIBEXECDIR);
 	struct policy *policy;
 	uid_t uid;
@@ -197,7 +210,7 @@ static int start_proxy(struct run *r, struct err **e)
 	policy = rules_of_unit(r->x->unit, e);
 	if (!policy)
 		return -1;
-	r->proxy = proxyctl_create(r->loop, program, uid, gid, &none, e);
+	r->proxy = proxyctl_create(r->loop, program, uid, gid, &hooks, e);
 	code = r->proxy ? proxyctl_set_policy(r->proxy, r->plan->app, policy, e) : -1;
 	policy_destroy(policy);
 	return code;

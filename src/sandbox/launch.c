@@ -257,11 +257,12 @@ static void no_clone(const struct plan *p, const struct launch_how *how, int err
 {
 	CLEANUP_FREE char *why = how->backend->explain(error, "namespaces");
 
-	if (why)
-		(void)err_set(e, error, "%s: jail: cannot make its namespaces: %s: %s", p->app,
-			      strerror(error), why);
-	else
-		(void)err_sys(e, error, "%s: jail: cannot make its namespaces", p->app);
+	(void)err_set(e, error, "%s: jail: cannot make its namespaces: %s%s%s%s", p->app, strerror(error),
+		      why ? ": " : "", why ? why : "",
+		      p->enforce == UNIT_ENFORCE_BEST_EFFORT
+			      ? " (best-effort does without single layers, but not without namespaces; only "
+				"Enforce=off does)"
+			      : "");
 }
 
 static struct launch *launch_new(struct loop *loop, const struct plan *plan, const struct launch_how *how)

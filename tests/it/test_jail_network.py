@@ -99,3 +99,25 @@ def test_own_server_is_private(box):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 10)
     p.communicate("\n", timeout=30)
+
+
+GET = ("import sys, urllib.request, urllib.error\n"
+       "try: print(urllib.request.urlopen(sys.argv[1], timeout=30).status)\n"
+       "except urllib.error.HTTPError as e: print(e.code)\n"
+       "sys.exit(int(sys.argv[2]))")
+
+
+def test_refusals_are_printed_when_the_command_fails(box):
+    for status in (1, 0):
+        r = box.run("/usr/bin/python3", "-c", GET, "http://other.example/", status, options=["--allow", "one.example"])
+        assert r.stdout.strip() == "403", r.stderr
+        assert ("refused: other.example:80 (to allow it: --allow other.example)" in r.stderr) == (status == 1), r.stderr
+
+
+def test_egress_all_is_not_this_machine(box):
+    with Server() as srv:
+        for host in ("127.0.0.1", "[::1]", "localhost", "169.254.169.254", "10.0.0.1", *jailbox.host_addresses()):
+            r = box.run("/usr/bin/python3", "-c", GET, f"http://{host}:{srv.port}/", 0,
+                        options=["--egress", "all", "--env", "NO_PROXY=", "--env", "no_proxy="])
+            assert r.stdout.strip() == "403", host + r.stderr
+        assert srv.count == 0

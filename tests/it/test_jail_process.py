@@ -1,7 +1,11 @@
 """Processes of a jail: what they inherit, how they end, and that nothing of them stays."""
+import fcntl
+import json
 import os
+import pty
 import signal
 import subprocess
+import termios
 import time
 
 import harness
@@ -62,6 +66,21 @@ def test_signals_are_passed_on(box):
     p.send_signal(signal.SIGTERM)
     assert p.stdout.read() == "got\n"
     assert p.wait(30) == 3
+
+
+def test_on_a_terminal(box):
+    """The command has the terminal and its keys: ^C ends it, not us."""
+    master, tty = pty.openpty()
+    try:
+        p = subprocess.Popen(box.argv([], ["/bin/sh", "-c", "test -t 0 && echo ready; exec sleep 1000"]), stdin=tty, stdout=tty,
+                             stderr=tty, cwd=box.cwd, env=box.inst.env, start_new_session=True,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        assert os.read(master, 100).split() == [b"ready"]
+        os.write(master, b"\x03")
+        assert p.wait(30) == 128 + signal.SIGINT
+    finally:
+        os.close(master)
+        os.close(tty)
 
 
 def grows(path):
@@ -125,9 +144,9 @@ def test_orphans_are_reaped(box):
     assert int(r.stdout) <= 5  # init, sh, sh of the pipe, ls, grep: no zombie
 
 
-def jailrun(inst, *words, timeout=60):
+def jailrun(inst, *words, timeout=60, before=()):
     user = ["--uid", str(inst.user.pw_uid), "--gid", str(inst.user.pw_gid)] if harness.ROOT else []
-    return subprocess.run([harness.program("jailrun"), "--init", harness.program("sbxsv-init"), *user, *words],
+    return subprocess.run([*before, harness.program("jailrun"), "--init", harness.program("sbxsv-init"), *user, *words],
                           capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
@@ -184,3 +203,27 @@ def test_without_namespaces_the_rest_is_kept(inst):
 def test_many_launches_leak_nothing(inst):
     r = jailrun(inst, "--repeat", "100", "--egress", "--loopback", "5432", "--", "/bin/sh", "-c", "exit 0")
     assert r.returncode == 0, r.stderr
+
+
+@pytest.mark.root
+def test_a_proc_with_covered_parts(inst):
+    """As in a container: the kernel refuses a fresh /proc. The old one would show the processes of the host."""
+    before = ["unshare", "-m", "/bin/sh", "-c", 'mount -t tmpfs none /proc/irq && exec "$@"', "sh"]
+    r = jailrun(inst, "--", "/bin/true", before=before)
+    assert r.returncode == 125 and "cannot mount a fresh /proc" in r.stderr and "best-effort" in r.stderr
+    report = os.path.join(inst.base, "report")
+    r = jailrun(inst, "--enforce", "best-effort", "--report", report, "--", "/bin/ls", "/proc", before=before)
+    assert r.returncode != 0 and r.stdout == ""  # there is nothing to list
+    with open(report) as f:
+        missing = json.load(f)["missing"]
+    assert len(missing) == 1 and "cannot mount a fresh /proc" in missing[0]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("enforce", ["required", "best-effort"])
+def test_no_user_namespaces(inst, enforce):
+    before = ["unshare", "-Ur", "/bin/sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"]
+    r = subprocess.run([*before, harness.program("jailrun"), "--init", harness.program("sbxsv-init"), "--uid", "1", "--enforce",
+                        enforce, "--", "/bin/true"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 125 and "user namespaces are switched off" in r.stderr
+    assert ("Enforce=off" in r.stderr) == (enforce == "best-effort")
