@@ -227,3 +227,17 @@ def test_no_user_namespaces(inst, enforce):
                         enforce, "--", "/bin/true"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 125 and "user namespaces are switched off" in r.stderr
     assert ("Enforce=off" in r.stderr) == (enforce == "best-effort")
+
+
+def test_nested_sandbox(inst):
+    """NestedSandbox=yes: namespaces and mounts of its own, and still no way to uncover what the jail hides."""
+    d = inst.app_dir("tree")
+    box_dir = inst._own_dir(f"{d}/hidden")
+    inst.user_file(f"{box_dir}/f", "secret")
+    script = (f"mount -t tmpfs none /tmp && echo mounted; umount {d}/hidden; umount -l {d}/hidden; umount /proc/sys; "
+              f"mount -o remount,bind,rw {d}; cat {d}/hidden/f; touch {d}/x; ls /..")
+    r = jailrun(inst, "--nested", "--read", d, "--hide", f"{d}/hidden", "--", "/usr/bin/unshare", "-Urm", "/bin/sh", "-c", script)
+    assert "mounted" in r.stdout and "secret" not in r.stdout and "boot" not in r.stdout.split(), r.stdout + r.stderr
+    assert not os.path.exists(f"{d}/x")
+    r = jailrun(inst, "--", "/usr/bin/unshare", "-Ur", "/bin/true")
+    assert r.returncode != 0
