@@ -79,7 +79,7 @@ static void fail_note(struct launch *l, const struct setup_note *n)
 		(void)err_set(&l->failure, n->error, "%s: %s", err_msg(l->failure), why);
 }
 
-static void take_jail(struct launch *l, const struct setup_message *m, const int *fds, size_t n)
+static void take_jail(struct launch *l, const struct setup_message *m, int *fds, size_t n)
 {
 	struct isolation *i = &l->done.isolation;
 
@@ -90,8 +90,10 @@ static void take_jail(struct launch *l, const struct setup_message *m, const int
 	i->landlock_abi = m->landlock_abi;
 	for (uint32_t k = 0; k < m->n_notes && k < SETUP_NOTES_MAX; k++)
 		strv_addf(&i->missing, "%s: %s", m->notes[k].text, strerror(m->notes[k].error));
-	if (n < 3)
+	if (n < 3) {
+		fd_close_many(fds, n);
 		return;
+	}
 	l->done.userns_fd = fds[0];
 	l->done.netns_fd = fds[1];
 	l->done.diag_fd = fds[2];
@@ -143,6 +145,8 @@ static void on_message(struct loop_io *w, unsigned events)
 			return;
 		if (n < 0 && errno == ECONNRESET)
 			n = 0; /* killed before it read what we sent */
+		if (n < 0 && errno == EMSGSIZE)
+			errno = EMFILE; /* no room for what it passed: recvmsg(2) says so by MSG_CTRUNC */
 		if (n < 0)
 			(void)err_sys(&l->failure, errno, "%s: jail: cannot hear the launching child",
 				      l->app);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,6 +195,30 @@ static void test_sockets_come_out_and_are_closed(void **state)
 	assert_int_equal(after, before); /* what was not taken was closed */
 }
 
+/* The supervisor cannot take what the child passes: a shortage, and nothing leaks. */
+static void test_no_descriptors_left(void **state)
+{
+	struct seen s = {0};
+	CLEANUP_PLAN struct plan *p = small_plan("exit 0");
+	struct rlimit old, tight;
+	int top;
+
+	(void)state;
+	need_jails();
+	s.loop = loop_create(0);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	tight = old;
+	top = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	(void)close(top);
+	loop_destroy(s.loop);
+	tight.rlim_cur = (rlim_t)top + 7; /* enough to begin: loop, init, pidfds, the socket pair */
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	launch_it(&s, p, hook_sockets, 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_int_equal(s.code, EMFILE);
+	seen_finish(&s);
+}
+
 static int hook_fails(void *data, struct launch_sockets *out, struct err **e)
 {
 	(void)data;
@@ -324,6 +349,7 @@ int main(void)
 		cmocka_unit_test(test_layers),
 		cmocka_unit_test(test_raw_status),
 		cmocka_unit_test(test_sockets_come_out_and_are_closed),
+		cmocka_unit_test(test_no_descriptors_left),
 		cmocka_unit_test(test_hook_fails),
 		cmocka_unit_test(test_killed_in_the_middle),
 		cmocka_unit_test(test_early_signal),
