@@ -160,6 +160,11 @@ void js_add_int(struct js *obj, const char *key, int64_t value)
 	js_add(obj, key, own(cJSON_CreateNumber((double)value)));
 }
 
+void js_remove(struct js *obj, const char *key)
+{
+	cJSON_DeleteItemFromObjectCaseSensitive(c(obj), key);
+}
+
 void js_add_num(struct js *obj, const char *key, double value)
 {
 	js_add(obj, key, own(cJSON_CreateNumber(value)));

@@ -24,6 +24,7 @@ void js_add_int(struct js *obj, const char *key, int64_t value); /* exact to 2^5
 void js_add_num(struct js *obj, const char *key, double value);
 void js_add_bool(struct js *obj, const char *key, bool value);
 void js_add(struct js *obj, const char *key, struct js *value); /* owns value */
+void js_remove(struct js *obj, const char *key);                /* nothing when absent */
 void js_push(struct js *arr, struct js *value);                 /* owns value */
 void js_push_str(struct js *arr, const char *value);
 void js_push_int(struct js *arr, int64_t value);

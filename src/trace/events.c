@@ -121,7 +121,7 @@ void events_emit(struct events *ev, struct js *event)
 		if (!loop_timer_active(&ev->fold_timer))
 			loop_timer_start(&ev->fold_timer, 1000);
 		if (v == FOLD_DROPPED)
-			ev->dropped++;
+			ev->dropped += fold_weight(event);
 		if (v != FOLD_WRITE) {
 			js_free(event);
 			return;

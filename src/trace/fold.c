@@ -82,6 +82,13 @@ static char *key_of(const struct js *event)
 	return strbuf_take(&b);
 }
 
+uint64_t fold_weight(const struct js *event)
+{
+	int64_t n = js_int_or(event, "count", 1);
+
+	return n > 0 ? (uint64_t)n : 1;
+}
+
 enum fold_verdict fold_add(struct fold *f, const struct js *event, int64_t now_ms)
 {
 	const char *app = js_str(event, "app");
@@ -90,13 +97,14 @@ enum fold_verdict fold_add(struct fold *f, const struct js *event, int64_t now_m
 
 	for (size_t i = 0; i < a->n; i++) {
 		if (strcmp(a->v[i].key, key) == 0) {
-			a->v[i].count++;
+			a->v[i].count += fold_weight(event);
 			return FOLD_COUNTED;
 		}
 	}
 	if (a->n == EVENTS_APP_RATE) {
-		if (!a->dropped++)
+		if (!a->dropped)
 			a->dropped_until = now_ms + FOLD_MS;
+		a->dropped += fold_weight(event);
 		return FOLD_DROPPED;
 	}
 	a->v[a->n++] =
@@ -144,6 +152,7 @@ static int64_t expire_app(struct app_fold *a, int64_t now_ms, struct due *due)
 			continue;
 		}
 		if (e->count) {
+			js_remove(e->event, "count"); /* that of the first, which is written */
 			js_add_int(e->event, "count", (int64_t)e->count);
 			due_add(due, TAKE_PTR(e->event));
 		}

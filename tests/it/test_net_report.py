@@ -72,3 +72,95 @@ def test_check_gives_the_answer_of_the_proxy(lab, sup):
             if (r.code == 0) != inside[target]:
                 wrong.append((name, target, f"check: exit {r.code}, inside: {inside[target]}", r.out, r.err))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@netsup.lab
+def test_status_and_events_tell_what_was_refused(lab, sup):
+    lab.dns({"a.test": ["11.2.0.10"], "inner.test": ["10.0.0.7"]})
+    lab.http_site("a.test", "11.2.0.10")
+    sup.agent("box", "Allow=a.test\nAllow=inner.test\nDeny=evil.test")
+    sup.agent("quiet", "Allow=a.test")
+    sup.up_all()
+    assert sup.run("box", "result = [get('http://a.test/')[0] for _ in range(7)]") == [200] * 7
+    asked = [("b.test", 443, "Allow=b.test", "default-deny"), ("evil.test", 80, "", "box.app"),
+             ("inner.test", 80, "AllowAddress=10.0.0.7:80", "default-deny"), ("127.0.0.1", 22, "Loopback=22", "closed: loopback")]
+    for host, port, _, _ in asked:
+        assert sup.run("box", f"result = [connect('{host}:{port}')[0] for _ in range(3)]") == [403] * 3
+    s = harness.wait_for(lambda: (lambda s: s if s["counters"]["out_denied"] == 12 and
+                                  sum(d["count"] for d in s["denied"]) == 12 else None)(sup.peek("box")), 30, "12 refusals in status")
+    assert s["counters"]["out_allowed"] == 7 and s["counters"]["bytes_in"] > 0 and s["counters"]["bytes_out"] > 0
+    assert sup.peek("quiet")["counters"]["out_denied"] == 0 and not sup.peek("quiet")["denied"]
+    shown = {(d["host"], d["port"]): d for d in s["denied"]}
+    assert s["denied"][0]["host"] == "127.0.0.1" or s["denied"][0]["last"] >= shown["127.0.0.1", 22]["last"]
+    text = sup.ok("status", "box")
+    for host, port, hint, rule in asked:
+        d = shown[host, port]
+        assert d["count"] == 3 and d["hint"] == hint and rule in d["rule"] and d["last"], d
+        assert f"{host}:{port}" in text and hint in text, text
+    # one line for the first of each target, the rest counted in one more
+    for host, port, hint, rule in asked:
+        ours = lambda: sup.violations("box", host=host, port=port)
+        harness.wait_for(lambda: sum(e.get("count", 1) for e in ours()) == 3, 30, f"three refusals of {host} in the events")
+        lines = ours()
+        assert len(lines) <= 3 and "count" not in lines[0], lines
+        assert all(e["operation"] == "connect" and e["action"] == "denied" and e["hint"] == hint and rule in e["rule"] for e in lines)
+    # the commands show them too
+    assert "b.test" in sup.ok("events", "box") and "b.test" not in sup.ok("events", "quiet")
+    line = [json.loads(x) for x in sup.ok("events", "--json", "box").splitlines() if "b.test" in x][0]
+    assert line["hint"] == "Allow=b.test" and line["app"] == "box"
+
+
+def memory(pid):
+    """Private memory in KiB."""
+    with open(f"/proc/{pid}/smaps_rollup") as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith("Private"))
+
+
+FLOOD = """
+import threading
+left, lock, bad = [COUNT], threading.Lock(), []
+def work():
+    while True:
+        with lock:
+            if not left[0]:
+                return
+            left[0] -= 1
+            n = left[0]
+        host = f"n{n}.evil.test:443" if n % 4 else "same.evil.test:443"
+        with socket.create_connection(proxy_address(), TIMEOUT) as s:
+            s.sendall(f"CONNECT {host} HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+            answer = s.recv(65536)
+        if not answer.startswith(b"HTTP/1.1 403 "):
+            bad.append(answer.decode())
+threads = [threading.Thread(target=work) for _ in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+result = bad
+"""
+
+
+@netsup.lab
+def test_a_flood_of_refusals_is_folded_and_counted(lab, sup):
+    lab.dns({"a.test": ["11.2.0.10"]})
+    lab.http_site("a.test", "11.2.0.10")
+    sup.agent("box", "Allow=a.test")
+    sup.agent("other", "Allow=a.test")
+    sup.up_all()
+    sup.refused("other", "seen.test:443")
+    total = 10000
+    assert sup.run("box", FLOOD.replace("COUNT", "200")) == []
+    before = [memory(sup.daemon_pid()), memory(sup.proxy_pid())]
+    assert sup.run("box", FLOOD.replace("COUNT", str(total - 200))) == []
+    # every one of them is counted: in status, and in the events, which are few
+    harness.wait_for(lambda: sup.peek("box")["counters"]["out_denied"] == total, 30, "all refusals in the counters")
+    stand_for = lambda e: e.get("dropped", e.get("count", 1))
+    harness.wait_for(lambda: sum(map(stand_for, sup.violations("box"))) == total, 30, "all refusals in the events")
+    path = os.path.join(sup.state, "events.jsonl")
+    assert len(sup.violations("box")) < total / 4 and os.stat(path).st_size < 2 << 20 and not os.path.exists(path + ".1")
+    s = sup.peek("box")
+    assert len(s["denied"]) <= 32 and sum(d["count"] for d in s["denied"] if d["host"] == "same.evil.test") > 0
+    # in memory too: what the flood left behind is little, and did not push out what others did
+    for was, pid in zip(before, (sup.daemon_pid(), sup.proxy_pid())):
+        assert memory(pid) - was < 4096, f"{harness.describe(pid)}: {was} KiB, now {memory(pid)}"
+    assert "seen.test" in sup.ok("events", "other") and len(sup.ok("events", "box").splitlines()) < 200
+    assert sup.run("box", "result = get('http://a.test/')[0]") == 200

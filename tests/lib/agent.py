@@ -72,8 +72,8 @@ def through(raw):
     s = socket.create_connection(proxy_address(), TIMEOUT)
     s.sendall(raw.encode() if isinstance(raw, str) else raw)
     method = (raw if isinstance(raw, str) else raw.decode("latin-1")).split(" ")[0]
-    r = http.client.HTTPResponse(s, method=method if method != "CONNECT" else None)
     if method != "CONNECT":
+        r = http.client.HTTPResponse(s, method=method)
         r.begin()
         return s, r.status, dict(r.headers), r.read().decode("latin-1")
     head = b""
