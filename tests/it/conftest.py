@@ -7,6 +7,9 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib"))
 import harness  # noqa: E402
 
+# ip, dnsmasq and others live where Debian does not put an ordinary user's PATH.
+os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "root: needs root (taken out of an ordinary user's run)")
