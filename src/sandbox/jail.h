@@ -49,8 +49,8 @@ struct child {
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;
-	int seal[64];
-	size_t n_seal;
+	int seal[256];
+	size_t n_seal, n_shut;
 };
 _Noreturn void child_fail(struct child *c, const char *step, int error, const char *what, const char *path);
 /* Under Enforce=required the end; under best-effort a note, and the launch goes on without. */
@@ -63,9 +63,12 @@ void ids_become_user(struct child *c);
 void ids_drop_capabilities(struct child *c);
 /* linux_mounts.c */
 void mounts_build(struct child *c);
+/* linux_shut.c: fills `to`, a directory of ours, with the entries of `from`, which is `path` */
+void mounts_shut(struct child *c, int from, int to, const char *path, unsigned attributes);
 /* child.c: steps every backend takes */
 void child_signals(struct child *c);
 void child_stdio(struct child *c);
+void child_core(struct child *c); /* before child_filter() */
 void child_limits(struct child *c);
 void child_check_parent(struct child *c);
 void child_privileges(struct child *c);

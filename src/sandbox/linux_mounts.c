@@ -133,7 +133,7 @@ static int make_tmpfs(struct child *c, const char *mode, const char *size, unsig
 static void seal_later(struct child *c, int mount)
 {
 	if (c->n_seal >= ELEMENTS(c->seal))
-		child_fail(c, step, E2BIG, "too many hidden places with grants below them", NULL);
+		child_fail(c, step, E2BIG, "too many hidden places with grants below or beside them", NULL);
 	c->seal[c->n_seal++] = mount;
 }
 
@@ -152,8 +152,8 @@ static int clone_tree(struct child *c, int from, unsigned attributes, const char
 	return tree;
 }
 
-/* A directory of an app that may not exist yet: made as the app's user, private, no symlink on the way. 0, or -1 with
- * errno. */
+/* A directory of an app that may not exist yet: made as the app's user, private, no symlink on the way. 0, or
+ * -1 with errno. */
 static int make_data_directory(const char *path)
 {
 	char name[NAME_MAX + 1];
@@ -185,6 +185,19 @@ static int make_data_directory(const char *path)
 		return -1;
 	(void)close(at);
 	return 0;
+}
+
+static void grant_shut(struct child *c, const struct plan_path *p)
+{
+	unsigned keep = SYS_MOUNT_ATTR_NODEV | (p->noexec ? SYS_MOUNT_ATTR_NOEXEC : 0);
+	int from = source(c, p->path), to = make_tmpfs(c, "0755", "16m", keep);
+
+	attach(c, to, place_for(c, p->path, true), p->path);
+	seal_later(c, to);
+	mounts_shut(c, from, to, p->path, keep | SYS_MOUNT_ATTR_RDONLY);
+	/* Landlock walks up through mounts, not through the directory the clones came from */
+	allow(c, to, true, LANDLOCK_GRANT_READ, p->path);
+	(void)close(from);
 }
 
 static void grant(struct child *c, const struct plan_path *p)
@@ -299,6 +312,8 @@ static void plan_entry(struct child *c, size_t i)
 		hide(c, i);
 	else if (p->empty)
 		(void)close(place_for(c, p->path, true));
+	else if (p->shut)
+		grant_shut(c, p);
 	else
 		grant(c, p);
 }

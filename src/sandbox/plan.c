@@ -150,22 +150,6 @@ static void drop_hidden(struct plan_ctx *c)
 	c->n_grants = kept;
 }
 
-static void hide(struct plan_ctx *c)
-{
-	for (size_t i = 0; i < c->n_places; i++) {
-		const struct plan_place *p = &c->places[i];
-
-		if ((!p->exists && !p->create) || strcmp(p->path, "/") == 0)
-			continue;
-		if (p->kind == PLACE_SECRET && plan_secret_granted(c->u, p->name))
-			continue;
-		if (p->kind == PLACE_OTHER && strv_has(&c->own, p->path))
-			continue;
-		plan_grant_add(c, p->path, PLAN_HIDE, p->dir || p->create, SOURCE_SYSTEM, p->reason)
-			->p.create = !p->exists;
-	}
-}
-
 /* HOME exists in every jail, so that programs that look at it do not stumble; it shows nothing by itself. */
 static void home(struct plan_ctx *c)
 {
@@ -239,7 +223,7 @@ struct plan *plan_make(const struct unit *u, const struct plan_world *w, struct 
 	drop_hidden(&c);
 	plan_sockets(&c);
 	plan_guard_locks(&c);
-	hide(&c);
+	plan_hide_places(&c);
 	plan_settle(&c);
 	still_there(&c);
 	return plan_failed(&c) ? NULL : TAKE_PTR(plan);

@@ -31,6 +31,9 @@ struct plan_fs {
 	/* some process has this socket file bound now, in whichever namespace; what cannot be told counts as
 	 * true */
 	bool (*socket_live)(void *data, const char *path);
+	/* absolute paths of the sockets bound in the supervisor's own network namespace, as their owners
+	 * wrote them; 0 or -1 with errno */
+	int (*bound)(void *data, struct strv *ret);
 	void *data;
 };
 struct plan_fs plan_fs_real(void);
@@ -50,6 +53,11 @@ struct plan_path {
 	 * the same user; when it cannot be made there is nothing to hide. */
 	bool create;
 	bool socket; /* a UnixSocket= grant */
+	/* A directory shown read-only in which hidden places lie or would lie: it is rebuilt of a clone of
+	 * each entry it has at launch. Names that come or are exchanged later (~/.netrc is rewritten by
+	 * rename, the first `aws configure` makes ~/.aws) do not show; a mere cover goes away with the file
+	 * it covers. */
+	bool shut;
 	bool noexec;
 	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9
 			 Read=" */

@@ -358,7 +358,7 @@ static bool changes(const struct plan_path *p, enum plan_source source, const st
 {
 	enum plan_access there = above ? above->access : PLAN_HIDE;
 
-	if ((p->create && p->access == PLAN_WRITE) || p->socket || source == SOURCE_MADE)
+	if ((p->create && p->access == PLAN_WRITE) || p->socket || p->shut || source == SOURCE_MADE)
 		return true;
 	if (p->empty)
 		return there == PLAN_HIDE;
@@ -379,6 +379,7 @@ static void settle_group(struct plan_ctx *c, size_t from, size_t to)
 
 	for (size_t i = from + 1; i < to; i++) {
 		g->p.create |= c->grants[i].p.create && g->p.access == PLAN_WRITE;
+		g->p.shut |= c->grants[i].p.shut && g->p.access == PLAN_READ;
 		way |= c->grants[i].p.empty;
 		path_finish(&c->grants[i].p);
 	}

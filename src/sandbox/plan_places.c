@@ -201,3 +201,85 @@ const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *pat
 			return &c->places[i];
 	return NULL;
 }
+
+/* --- hiding them --- */
+
+static bool is_hidden(const struct plan_ctx *c, const struct plan_place *p)
+{
+	if (strcmp(p->path, "/") == 0)
+		return false;
+	if (p->kind == PLACE_SECRET && plan_secret_granted(c->u, p->name))
+		return false;
+	return p->kind != PLACE_OTHER || !strv_has(&c->own, p->path);
+}
+
+static bool inside_hidden(const struct plan_ctx *c, const char *path)
+{
+	for (size_t i = 0; i < c->n_places; i++)
+		if (path_is_below(path, c->places[i].path) && is_hidden(c, &c->places[i]))
+			return true;
+	return false;
+}
+
+/* The grant that decides what is seen of `path`; an empty directory shows nothing by itself, but takes
+ * nothing away either, unless the backend makes it. */
+static const struct plan_grant *shown_by(const struct plan_ctx *c, const char *path)
+{
+	const struct plan_grant *best = NULL;
+
+	for (size_t i = 0; i < c->n_grants; i++) {
+		const struct plan_grant *g = &c->grants[i];
+
+		if (!g->p.dir || !path_is_below(path, g->p.path) || (g->p.empty && g->source != SOURCE_MADE))
+			continue;
+		if (!best || strlen(g->p.path) > strlen(best->p.path) ||
+		    (strcmp(g->p.path, best->p.path) == 0 && g->p.access > best->p.access))
+			best = g;
+	}
+	return best;
+}
+
+/* Nobody but root makes, renames or removes names in it. */
+static bool only_root_changes(const struct stat *st)
+{
+	return st->st_uid == 0 && !(st->st_mode & 022);
+}
+
+/* Every directory on the way to a hidden place, as far up as the jail shows it: whoever renames one of them
+ * takes the covers below it along. Where the app may write, nothing can be shut; guard.c lets no secret lie
+ * below that. */
+static void shut_way(struct plan_ctx *c, const struct plan_place *p)
+{
+	CLEANUP_FREE char *dir = path_dirname(p->path);
+
+	while (strcmp(dir, "/") != 0) {
+		const struct plan_grant *g = shown_by(c, dir);
+		CLEANUP_FREE char *reason = NULL;
+		struct stat st;
+		char *up;
+
+		if (!g || g->p.access != PLAN_READ || inside_hidden(c, dir))
+			return;
+		reason = xstrdup(g->p.reason); /* adding moves the grants */
+		if (c->w->fs.lstat(c->w->fs.data, dir, &st) == 0 && S_ISDIR(st.st_mode) &&
+		    !only_root_changes(&st))
+			plan_grant_add(c, dir, PLAN_READ, true, SOURCE_IMPLIED, reason)->p.shut = true;
+		up = path_dirname(dir);
+		free(dir);
+		dir = up;
+	}
+}
+
+void plan_hide_places(struct plan_ctx *c)
+{
+	for (size_t i = 0; i < c->n_places; i++)
+		if (is_hidden(c, &c->places[i]))
+			shut_way(c, &c->places[i]);
+	for (size_t i = 0; i < c->n_places; i++) {
+		const struct plan_place *p = &c->places[i];
+
+		if ((p->exists || p->create) && is_hidden(c, p))
+			plan_grant_add(c, p->path, PLAN_HIDE, p->dir || p->create, SOURCE_SYSTEM, p->reason)
+				->p.create = !p->exists;
+	}
+}
