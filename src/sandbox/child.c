@@ -123,12 +123,31 @@ static void limit(struct child *c, int resource, struct rlimit want)
 			   NULL);
 }
 
+/* A limit of 0 does not mean "no core dump" where /proc/sys/kernel/core_pattern is a pipe: the handler is run
+ * anyway, by the host, as root, with the memory of the app (core(5)). A limit of 1 byte does: fs/coredump.c
+ * takes it as "never" for a pipe, and no file of one byte is written. The filter keeps the app from changing
+ * it. A supervisor with a hard limit of 0 cannot raise it to 1. */
+void child_core(struct child *c)
+{
+	const struct plan *p = c->plan;
+	struct rlimit one = {1, 1};
+
+	for (size_t i = 0; i < p->n_rlimits; i++) {
+		if (p->rlimits[i].resource != RLIMIT_CORE)
+			continue;
+		if (p->rlimits[i].limit.rlim_cur > 0 || setrlimit(RLIMIT_CORE, &one) < 0)
+			limit(c, RLIMIT_CORE, p->rlimits[i].limit);
+	}
+}
+
 void child_limits(struct child *c)
 {
 	const struct plan *p = c->plan;
 	bool files = false;
 
 	for (size_t i = 0; i < p->n_rlimits; i++) {
+		if (p->rlimits[i].resource == RLIMIT_CORE)
+			continue;
 		files = files || p->rlimits[i].resource == RLIMIT_NOFILE;
 		limit(c, p->rlimits[i].resource, p->rlimits[i].limit);
 	}

@@ -308,6 +308,14 @@ bool launch_identity_ok(const struct plan *p, struct err **e)
 	return true;
 }
 
+static bool dumps_core(const struct plan *p)
+{
+	for (size_t i = 0; i < p->n_rlimits; i++)
+		if (p->rlimits[i].resource == RLIMIT_CORE)
+			return p->rlimits[i].limit.rlim_cur > 0;
+	return true;
+}
+
 struct launch *launch_start(struct loop *loop, const struct plan *plan, const struct launch_io *io,
 			    const struct launch_how *how, launch_done_fn *on_done, void *data, struct err **e)
 {
@@ -327,7 +335,7 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 	c.init_argv = argv;
 	c.landlock.fd = -1;
 	c.abi = how->landlock ? landlock_abi() : 0;
-	c.filter = filter_get(how->filter_variant, &no_filter);
+	c.filter = filter_get(how->filter_variant | (dumps_core(plan) ? FILTER_CORE : 0), &no_filter);
 	if (!c.filter && how->filter_required)
 		(void)err_set(e, err_code(no_filter), "%s: jail: %s", plan->app, err_msg(no_filter));
 	else if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sp) < 0)

@@ -11,6 +11,7 @@
 static _Noreturn void none_child(struct child *c)
 {
 	child_signals(c);
+	child_core(c);
 	child_limits(c);
 	if (c->as_root)
 		ids_become_user(c);

@@ -32,6 +32,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -173,6 +174,21 @@ static int deny_arguments(scmp_filter_ctx s)
 	return r;
 }
 
+/* The limit that child_core() set stays. "Done" instead of an error: programs that handle keys give up when
+ * they cannot switch core dumps off, and here they are off. */
+static int keep_core_limit(scmp_filter_ctx s)
+{
+	int r = DENY(NR(setrlimit), 0, 1, ARG(0, SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE));
+
+	if (r == 0)
+		r = DENY(NR(prlimit64), 0, 3, ARG(1, SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE),
+			 ARG(2, SCMP_CMP_NE, 0), ARG(3, SCMP_CMP_EQ, 0));
+	if (r == 0) /* the old limit is asked for in one: that would stay unanswered */
+		r = DENY(NR(prlimit64), EPERM, 3, ARG(1, SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE),
+			 ARG(2, SCMP_CMP_NE, 0), ARG(3, SCMP_CMP_NE, 0));
+	return r;
+}
+
 static int fill(scmp_filter_ctx s, unsigned variant)
 {
 	int r = seccomp_attr_set(s, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
@@ -190,6 +206,8 @@ static int fill(scmp_filter_ctx s, unsigned variant)
 		r = deny_sockets(s, variant & FILTER_UNIX);
 	if (r == 0)
 		r = deny_arguments(s);
+	if (r == 0 && !(variant & FILTER_CORE))
+		r = keep_core_limit(s);
 	return r;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The baseline system call filter: what no app needs and kernel bugs like to live in, and what would undo the other
- * layers. A deny-list: programs nobody has tested must run.
+ * The baseline system call filter: what no app needs and kernel bugs like to live in, and what would undo the
+ * other layers. A deny-list: programs nobody has tested must run.
  */
 #pragma once
 #include "base/err.h"
@@ -9,7 +9,8 @@
 enum {
 	FILTER_NESTED = 1, /* NestedSandbox=yes: mounts and namespaces are allowed */
 	FILTER_UNIX = 2,   /* the app may make AF_UNIX sockets of its own (see seccomp.c) */
-	FILTER_VARIANTS = 4
+	FILTER_CORE = 4,   /* core dumps are wanted (Core=) */
+	FILTER_VARIANTS = 8
 };
 /* Built once per variant and kept; belongs to the module. The caller installs it with filter_install(). */
 const struct sock_fprog *filter_get(unsigned variant, struct err **e);
