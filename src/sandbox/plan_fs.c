@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -150,6 +151,27 @@ static bool real_socket_live(void *data, const char *path)
 	return errno != ECONNREFUSED;
 }
 
+static int real_bound(void *data, struct strv *ret)
+{
+	FILE *f =
+		fopen("/proc/net/unix", "re"); /* proc(5): "Num RefCount Protocol Flags Type St Inode Path" */
+	char line[512];
+
+	(void)data;
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof line, f)) {
+		char *path = strstr(line, " /");
+
+		if (!path)
+			continue;
+		path[strcspn(path, "\n")] = 0;
+		strv_add(ret, path + 1);
+	}
+	(void)fclose(f);
+	return 0;
+}
+
 struct plan_fs plan_fs_real(void)
 {
 	return (struct plan_fs){
@@ -159,5 +181,6 @@ struct plan_fs plan_fs_real(void)
 		.list = real_list,
 		.scan = real_scan,
 		.socket_live = real_socket_live,
+		.bound = real_bound,
 	};
 }

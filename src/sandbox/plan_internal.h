@@ -127,6 +127,8 @@ bool plan_guard_prefix(const struct plan_ctx *c, const char *dir);
 /* Read-only entries inside writable trees: PATH directories, autostart... */
 void plan_guard_locks(struct plan_ctx *c);
 const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *path);
+/* At or inside a hidden place of this app. */
+bool plan_inside_hidden(const struct plan_ctx *c, const char *path);
 /* When all grants are known: hides the hidden places, and shuts the directories that show their names. */
 void plan_hide_places(struct plan_ctx *c);
 bool plan_secret_granted(const struct unit *u, const char *name);

@@ -213,7 +213,7 @@ static bool is_hidden(const struct plan_ctx *c, const struct plan_place *p)
 	return p->kind != PLACE_OTHER || !strv_has(&c->own, p->path);
 }
 
-static bool inside_hidden(const struct plan_ctx *c, const char *path)
+bool plan_inside_hidden(const struct plan_ctx *c, const char *path)
 {
 	for (size_t i = 0; i < c->n_places; i++)
 		if (path_is_below(path, c->places[i].path) && is_hidden(c, &c->places[i]))
@@ -258,7 +258,7 @@ static void shut_way(struct plan_ctx *c, const struct plan_place *p)
 		struct stat st;
 		char *up;
 
-		if (!g || g->p.access != PLAN_READ || inside_hidden(c, dir))
+		if (!g || g->p.access != PLAN_READ || plan_inside_hidden(c, dir))
 			return;
 		reason = xstrdup(g->p.reason); /* adding moves the grants */
 		if (c->w->fs.lstat(c->w->fs.data, dir, &st) == 0 && S_ISDIR(st.st_mode) &&

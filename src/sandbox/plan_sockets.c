@@ -20,8 +20,9 @@
  *  - Otherwise the jail shows system roots (only root can bind there, but for what was installed in /opt),
  * program trees, and the app's own directories. What lies in the app's own directories is the app's; but a
  * developer's server may run in the same folder, so they and /opt are searched (bounded: it is the top of the
- * folder where such sockets lie) for sockets that some process has bound right now. A dead socket file is a
- * leftover of the app itself. One that is alive: AF_UNIX is refused, and the reason names it.
+ * folder where such sockets lie) for sockets that some process has bound right now, and what /proc/net/unix
+ * names counts wherever it lies. A dead socket file is a leftover of the app itself. One that is alive:
+ * AF_UNIX is refused, and the reason names it.
  *  - UnixSocket= grants one, and with it the family; `UnixSocket=-/tmp/x.sock` (absent) asks for the family
  * alone. Then what else can be found in the granted trees is covered, and where not everything could be
  * searched, or in `open`, the unit is refused; Enforce=best-effort takes it and says so.
@@ -140,6 +141,26 @@ static const struct plan_grant *first_foreign(const struct plan_ctx *c)
 	return NULL;
 }
 
+/* Sockets of the host in what every jail shows: a server installed below /opt that keeps its socket there, or
+ * one in a part of the app's own directories that was not searched. */
+static void hunt_bound(struct plan_ctx *c, struct strv *found)
+{
+	const struct plan_fs *fs = &c->w->fs;
+	CLEANUP_STRV struct strv bound = {0};
+
+	if (fs->bound(fs->data, &bound) < 0)
+		return; /* no /proc, no list; what it adds to the search is missing then */
+	for (size_t i = 0; i < bound.n; i++) {
+		CLEANUP_WHERE struct plan_where w = {0};
+		const struct plan_grant *g;
+
+		plan_resolve(c, bound.v[i], &w);
+		g = w.error || plan_inside_hidden(c, w.path) ? NULL : plan_covering(c, w.path);
+		if (g && g->p.access != PLAN_HIDE && !g->p.socket && !strv_has(found, w.path))
+			strv_add(found, w.path);
+	}
+}
+
 static void off(struct plan_ctx *c, char *why)
 {
 	c->plan->unix_sockets = false;
@@ -179,6 +200,7 @@ static void with_unix_socket(struct plan_ctx *c)
 		return;
 	}
 	hunt_own(c, &found);
+	hunt_bound(c, &found);
 	for (size_t i = 0; i < n; i++) {
 		if (!is_foreign(c, &c->grants[i]))
 			continue;
@@ -216,6 +238,7 @@ void plan_sockets(struct plan_ctx *c)
 		return;
 	}
 	hunt_own(c, &found);
+	hunt_bound(c, &found);
 	if (found.n)
 		off(c, xasprintf("refused: %s belongs to a running program; stop that program, Hide= the "
 				 "directory, or name the socket with UnixSocket=",

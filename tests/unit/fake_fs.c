@@ -184,6 +184,16 @@ static bool fake_live(void *data, const char *path)
 	return e && e->live;
 }
 
+static int fake_bound(void *data, struct strv *ret)
+{
+	struct fake_fs *f = data;
+
+	for (size_t i = 0; i < f->n; i++)
+		if (f->v[i].live)
+			strv_add(ret, f->v[i].path);
+	return 0;
+}
+
 struct plan_fs fake_fs_view(struct fake_fs *f)
 {
 	return (struct plan_fs){
@@ -193,6 +203,7 @@ struct plan_fs fake_fs_view(struct fake_fs *f)
 		.list = fake_list,
 		.scan = fake_scan,
 		.socket_live = fake_live,
+		.bound = fake_bound,
 		.data = f,
 	};
 }
