@@ -70,49 +70,34 @@ struct walk {
 	struct plan_ctx *c;
 	struct plan_where *ret;
 	struct strbuf done; /* resolved so far; empty for "/" */
-	char *rest;         /* what is left, owned */
+	char *text, *rest;  /* what is left: `rest` points into `text`, which is owned */
 	size_t links;
+	bool looked; /* ret->st is that of `done` */
 };
 
-static void cut_last(struct strbuf *b)
+static void cut_to(struct strbuf *b, size_t len)
 {
-	while (b->len && b->p[b->len - 1] != '/')
-		b->len--;
-	if (b->len)
-		b->len--;
+	b->len = len;
 	if (b->p)
-		b->p[b->len] = 0;
+		b->p[len] = 0;
 }
 
-/* Takes the next component off w->rest, or NULL. Owned by caller. */
-static char *next_component(struct walk *w)
+static size_t last_slash(const struct strbuf *b)
 {
-	const char *s = w->rest, *end;
-	char *part, *rest;
+	size_t n = b->len;
 
-	while (*s == '/')
-		s++;
-	if (!*s)
-		return NULL;
-	end = strchrnul(s, '/');
-	part = xstrndup(s, (size_t)(end - s));
-	rest = xstrdup(end);
-	free(w->rest);
-	w->rest = rest;
-	return part;
+	while (n && b->p[n - 1] != '/')
+		n--;
+	return n ? n - 1 : 0;
 }
 
-static bool only_slashes(const char *s)
-{
-	return s[strspn(s, "/")] == 0;
-}
-
-static int follow(struct walk *w, const char *path, uid_t uid)
+/* The link at w->done, whose parent is its first `parent` bytes. 0 or an errno. */
+static int follow(struct walk *w, size_t parent, uid_t uid)
 {
 	const struct plan_fs *fs = &w->c->w->fs;
-	CLEANUP_FREE char *target = fs->readlink(fs->data, path);
+	CLEANUP_FREE char *target = fs->readlink(fs->data, w->done.p);
 	struct plan_where *r = w->ret;
-	char *rest;
+	char *text;
 
 	if (!target)
 		return errno;
@@ -121,78 +106,77 @@ static int follow(struct walk *w, const char *path, uid_t uid)
 	if (!*target)
 		return ENOENT;
 	VEC_GROW(r->links, r->n_links, r->cap_links);
-	r->links[r->n_links++] = (struct plan_crossed){xstrdup(path), xstrdup(target), uid};
-	if (target[0] == '/')
-		strbuf_reset(&w->done);
-	rest = xasprintf("%s/%s", target, w->rest);
-	free(w->rest);
-	w->rest = rest;
-	return strlen(rest) > PATH_MAX ? ENAMETOOLONG : 0;
+	r->links[r->n_links++] = (struct plan_crossed){xstrdup(w->done.p), xstrdup(target), uid};
+	cut_to(&w->done, target[0] == '/' ? 0 : parent);
+	text = xasprintf("%s/%s", target, w->rest);
+	free(w->text);
+	w->text = w->rest = text;
+	return strlen(text) > PATH_MAX ? ENAMETOOLONG : 0;
 }
 
-/* One component. 0 or an errno. */
-static int step(struct walk *w, const char *part)
+/* One component of `len` bytes at `part`; w->rest is behind it. 0 or an errno. */
+static int step(struct walk *w, const char *part, size_t len)
 {
 	const struct plan_fs *fs = &w->c->w->fs;
-	bool last = only_slashes(w->rest);
-	CLEANUP_FREE char *path = NULL;
-	struct stat st;
+	bool last = w->rest[strspn(w->rest, "/")] == 0;
+	size_t parent = w->done.len;
 
-	if (strcmp(part, ".") == 0)
+	w->looked = false;
+	if (len == 1 && part[0] == '.')
 		return 0;
-	if (strcmp(part, "..") == 0) {
-		cut_last(&w->done);
-		return 0;
-	}
-	path = xasprintf("%s/%s", w->done.len ? w->done.p : "", part);
-	if (!last && known_has(w->c, path)) {
-		strbuf_reset(&w->done);
-		strbuf_adds(&w->done, path);
+	if (len == 2 && part[0] == '.' && part[1] == '.') {
+		cut_to(&w->done, last_slash(&w->done));
 		return 0;
 	}
-	if (fs->lstat(fs->data, path, &st) < 0) {
-		int error = errno;
-
-		strbuf_addf(&w->done, "/%s", part);
-		return error;
-	}
-	if (S_ISLNK(st.st_mode))
-		return follow(w, path, st.st_uid);
-	strbuf_reset(&w->done);
-	strbuf_adds(&w->done, path);
-	if (S_ISDIR(st.st_mode))
-		known_add(w->c, path);
+	strbuf_addc(&w->done, '/');
+	strbuf_add(&w->done, part, len);
+	if (!last && known_has(w->c, w->done.p))
+		return 0;
+	if (fs->lstat(fs->data, w->done.p, &w->ret->st) < 0)
+		return errno;
+	if (S_ISLNK(w->ret->st.st_mode))
+		return follow(w, parent, w->ret->st.st_uid);
+	w->looked = true;
+	if (S_ISDIR(w->ret->st.st_mode))
+		known_add(w->c, w->done.p);
 	else if (!last)
 		return ENOTDIR;
 	return 0;
 }
 
-static void resolve_rest(struct walk *w)
+/* What is not there cannot hold a symlink, so the rest is taken as written. */
+static char *with_rest(const struct walk *w)
 {
-	CLEANUP_FREE char *joined = xasprintf("%s/%s", w->done.len ? w->done.p : "", w->rest);
+	CLEANUP_FREE char *joined = NULL;
 
-	w->ret->path = path_join("/", joined); /* the part that is not there cannot hold a symlink */
+	if (!w->rest[strspn(w->rest, "/")])
+		return xstrdup(w->done.len ? w->done.p : "/");
+	joined = xasprintf("%s/%s", w->done.len ? w->done.p : "", w->rest);
+	return path_join("/", joined);
 }
 
 void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
 {
-	struct walk w = {.c = c, .ret = ret, .done = STRBUF_INIT, .rest = xstrdup(path)};
+	struct walk w = {.c = c, .ret = ret, .done = STRBUF_INIT, .text = xstrdup(path)};
 	const struct plan_fs *fs = &c->w->fs;
 	int error = strlen(path) > PATH_MAX ? ENAMETOOLONG : 0;
 
 	*ret = (struct plan_where){0};
+	w.rest = w.text;
 	while (!error) {
-		CLEANUP_FREE char *part = next_component(&w);
+		const char *part = w.rest + strspn(w.rest, "/");
+		size_t len = strcspn(part, "/");
 
-		if (!part)
+		if (!len)
 			break;
-		error = step(&w, part);
+		w.rest = (char *)part + len;
+		error = step(&w, part, len);
 	}
-	resolve_rest(&w);
-	if (!error && fs->lstat(fs->data, ret->path, &ret->st) < 0)
+	ret->path = with_rest(&w);
+	if (!error && !w.looked && fs->lstat(fs->data, ret->path, &ret->st) < 0)
 		error = errno;
 	ret->error = error;
-	free(w.rest);
+	free(w.text);
 	strbuf_finish(&w.done);
 }
 
