@@ -380,7 +380,9 @@ static void path_directory(struct plan_ctx *c, const struct unit_value *v)
 	if (!asked_resolve(c, "Path", v, &w))
 		return;
 	if (!S_ISDIR(w.st.st_mode) || strchr(v->text, ':')) {
-		plan_problem(c, v->origin, "Path=%s: one directory a line", v->text);
+		plan_problem(c, v->origin, "Path=%s %s", v->text,
+			     strchr(v->text, ':') ? "has a colon in it: write one directory a line"
+						  : "is not a directory");
 		return;
 	}
 	a.system = is_system(c, w.path);
