@@ -32,8 +32,8 @@ struct logs_stats {
 	const char *last_error; /* "notes.log: No space left on device"; owned by logs; NULL */
 	bool losing;            /* right now; false: last_error is history */
 };
-/* Without newline, as in the file (with its timestamp if there is one); for followers. A last call with line NULL says that
- * the log goes away: the follower is gone then and must not be stopped any more. */
+/* Without newline, as in the file (with its timestamp if there is one); for followers. A last call with line
+ * NULL says that the log goes away: the follower is gone then and must not be stopped any more. */
 typedef void logs_line_fn(void *data, const char *line, size_t len);
 typedef void logs_trouble_fn(void *data, const char *what); /* first loss of a streak, and its end */
 

@@ -8,7 +8,8 @@ enum fold_verdict { FOLD_WRITE, FOLD_COUNTED, FOLD_DROPPED };
 struct fold;
 struct fold *fold_create(void);
 void fold_destroy(struct fold *f);
-/* How many violations an event stands for: its "count", when it was folded before it came (by sbxsv-proxy), or 1. */
+/* How many violations an event stands for: its "count", when it was folded before it came (by sbxsv-proxy),
+ * or 1. */
 uint64_t fold_weight(const struct js *event);
 /* What to do with this event. FOLD_WRITE: first of its kind in this second; a copy is kept. */
 enum fold_verdict fold_add(struct fold *f, const struct js *event, int64_t now_ms);
