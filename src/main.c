@@ -213,9 +213,7 @@ static int create_sup(struct daemon *d, struct err **e)
 {
 	CLEANUP_FREE char *init = main_find_program("sbxsv-init", SBXSV_LIBEXECDIR);
 	CLEANUP_FREE char *proxy = main_find_program("sbxsv-proxy", SBXSV_SBINDIR);
-	struct sup_config c = {.dirs = &d->dirs,
-			       .init_program = init,
-			       .proxy_program = proxy};
+	struct sup_config c = {.dirs = &d->dirs, .init_program = init, .proxy_program = proxy};
 
 	d->sup = sup_create(d->loop, &c, e);
 	return d->sup ? 0 : -1;

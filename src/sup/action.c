@@ -86,6 +86,8 @@ static void add_last_output(const struct app *a, struct strbuf *b)
 	CLEANUP_STRV struct strv lines = {0};
 	size_t theirs = 0, skip;
 
+	if (!a->logs)
+		return;
 	logs_tail(a->logs, 4 * LAST_LINES, &lines);
 	for (size_t i = 0; i < lines.n; i++)
 		theirs += !str_starts(lines.v[i], "[sbxsv] ");

@@ -79,10 +79,9 @@ static void app_step(struct app *a, enum app_event e)
 		  app_state_name(st.next), app_action_name(st.action));
 	set_state(a, st.next);
 	app_act(a, st.action);
-	if (from != st.next) {
-		network_gate(a);
+	network_gate(a);
+	if (from != st.next)
 		status_emit_state(a, from);
-	}
 	command_settle(a, app_event_is_request(e) ? &e : NULL);
 }
 

@@ -71,6 +71,7 @@ struct app {
 	struct loop_timer gate_timer; /* end of the hold in backoff */
 	enum proxy_gate gate;
 	bool network_told;     /* the proxy knows the rules and listeners of `unit` */
+	bool gate_told;        /* and `gate` */
 	int64_t next_start_ms; /* monotonic; in backoff */
 
 	/* The launch. */

@@ -42,6 +42,7 @@ int network_apply(struct app *a, struct err **e)
 	if (!app_jailed(a->unit)) {
 		proxyctl_remove(a->sup->proxy, a->name);
 		a->network_told = true;
+		a->gate_told = false;
 		return 0;
 	}
 	if (tell_listeners(a, e) < 0 || tell_policy(a, e) < 0)
@@ -77,11 +78,13 @@ void network_gate(struct app *a)
 {
 	enum proxy_gate g = wanted_gate(a);
 
-	/* The proxy is told even when nothing changed: it may have forgotten (a removed app that came back).
-	 */
-	if (a->n_listeners && a->unit && app_jailed(a->unit))
-		proxyctl_gate(a->sup->proxy, a->name, g);
+	if (g == a->gate && a->gate_told)
+		return;
 	a->gate = g;
+	if (!a->n_listeners || !a->unit || !app_jailed(a->unit))
+		return;
+	proxyctl_gate(a->sup->proxy, a->name, g);
+	a->gate_told = true;
 }
 
 /* --- the jail's sockets --- */

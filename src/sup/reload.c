@@ -23,14 +23,15 @@ struct report {
 	int64_t unchanged;
 };
 
-static void report_problems(struct report *r, const struct unit_problems *p)
+static void report_problems(struct report *r, const struct unit_problems *p, bool news)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		CLEANUP_FREE char *text =
 			p->v[i].line ? xasprintf("%s:%u: %s", p->v[i].file, p->v[i].line, p->v[i].text)
 				     : xasprintf("%s: %s", p->v[i].file, p->v[i].text);
 
-		log_warning("%s", text);
+		if (news)
+			log_warning("%s", text);
 		js_push_str(r->problems, text);
 	}
 }
@@ -56,7 +57,7 @@ static void adopt_broken(struct app *a, struct unit_scan_entry *en, struct repor
 {
 	bool news = !a->broken || !same_problems(&a->problems, &en->problems);
 
-	report_problems(r, &en->problems);
+	report_problems(r, &en->problems, news);
 	unit_problems_clear(&a->problems);
 	a->problems = en->problems;
 	en->problems = (struct unit_problems){0};
@@ -193,7 +194,7 @@ static void read_conf(struct sup *s, struct report *r)
 	} else {
 		conf_finish(&c); /* the settings in force stay */
 	}
-	report_problems(r, &p);
+	report_problems(r, &p, true);
 	for (size_t i = 0; i < p.n; i++)
 		unit_problem_add(&s->problems, p.v[i].file, p.v[i].line, "%s", p.v[i].text);
 	unit_problems_clear(&p);
@@ -225,7 +226,7 @@ static void scan(struct sup *s, struct report *r)
 		trouble(s, r, err_msg(e));
 		return;
 	}
-	report_problems(r, &sc.problems);
+	report_problems(r, &sc.problems, true);
 	for (size_t i = 0; i < sc.problems.n; i++)
 		unit_problem_add(&s->problems, sc.problems.v[i].file, sc.problems.v[i].line, "%s",
 				 sc.problems.v[i].text);

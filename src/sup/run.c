@@ -88,9 +88,11 @@ void run_ports_again(struct app *a)
 {
 	CLEANUP_ERR struct err *port_error = NULL, *error = NULL;
 	enum hold h = listener_hold(a, &port_error);
-	/* also when a port could not be had: the proxy must let go of those that the unit no longer names */
-	int r = network_apply(a, &error);
+	int r;
 
+	network_gate(a); /* before the listeners: nobody who connects now may be reset */
+	/* also when a port could not be had: the proxy must let go of those that the unit no longer names */
+	r = network_apply(a, &error);
 	if (h == HOLD_PENDING)
 		return;
 	if (h == HOLD_FAILED)
@@ -207,7 +209,10 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 
 	if (null_fd < 0)
 		return err_sys(e, errno, "/dev/null");
-	out = logs_open_pipe(a->logs, e);
+	if (!a->logs) /* there was no memory or descriptor for it; now there may be */
+		sup_configure_logs(a);
+	out = a->logs ? logs_open_pipe(a->logs, e)
+		      : err_set(e, ENOMEM, "%s: its log cannot be opened", a->name);
 	if (out < 0)
 		return -1;
 	io.stdin_fd = null_fd;
