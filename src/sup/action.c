@@ -194,8 +194,13 @@ static void tell_to_end(struct app *a)
 	}
 	if (a->reaped) /* the end of the launch is on its way through the loop */
 		return;
-	/* Before the program is executed there is nobody who could react to a signal. */
-	if (!a->up)
+	/*
+	 * While the jail is being built every signal is blocked and stays so in sbxsv-init: one sent now is
+	 * delivered to the program as its first thing. We cannot know whether it runs already (the report may
+	 * be on its way), so it gets its signal and its time; only a shutdown, or a jail that takes too long,
+	 * kills.
+	 */
+	if (!a->up && (a->sup->down || a->after == AFTER_RETRY))
 		sig = SIGKILL;
 	if (pidfd_signal(launch_pidfd(a->launch), sig) < 0 && errno != ESRCH)
 		log_warning("%s: cannot send %s: %s", a->name, signal_name(sig), strerror(errno));
