@@ -126,7 +126,7 @@ static void apply(struct making *m, int id, const char *value)
 static char *resolve(const char *word, const char *cwd)
 {
 	const char *path = getenv("PATH");
-	CLEANUP_FREE char *dirs = xstrdup(path ? path : "/usr/local/bin:/usr/bin:/bin");
+	CLEANUP_FREE char *dirs = xstrdup(path ? path : PLAN_PROGRAM_DIRS);
 	char *at = dirs, *dir;
 
 	if (strchr(word, '/'))
@@ -251,8 +251,7 @@ struct plan *exec_unit_plan(const struct exec_unit *x, const struct cli *c, stru
 			       .conf = &x->conf,
 			       .others = &others,
 			       .environ = environ,
-			       .fs = plan_fs_real(),
-			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+			       .fs = plan_fs_real()};
 	struct plan *plan;
 
 	if (identity_find(x->unit, &c->dirs, &x->conf, &w.user, &e) < 0) {

@@ -51,8 +51,7 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, const struc
 			       .others = &others,
 			       .others_data = &others_data,
 			       .environ = environ,
-			       .fs = plan_fs_real(),
-			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+			       .fs = plan_fs_real()};
 	CLEANUP(unit_scan_finish) struct unit_scan own = {0};
 	struct plan *plan;
 

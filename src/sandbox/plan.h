@@ -69,6 +69,10 @@ struct plan_link {
 	char *path, *target;
 };
 
+/* Where an app's program is looked for after Path=, and the end of its PATH. Not the PATH of whoever started
+ * the supervisor: that one is full of directories that other programs write. */
+#define PLAN_PROGRAM_DIRS "/usr/local/bin:/usr/bin:/bin"
+
 /* Who the app runs as and what is known of that user. */
 struct plan_user {
 	uid_t uid;
@@ -89,7 +93,7 @@ struct plan_world {
 	const struct strv *others_data;
 	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
 	struct plan_fs fs;
-	const char *program_dirs; /* PATH given to apps: "/usr/local/bin:/usr/bin:/bin" */
+	const char *program_dirs; /* instead of PLAN_PROGRAM_DIRS; may be NULL */
 };
 
 enum { PLAN_RLIMITS_MAX = 8 };

@@ -402,8 +402,7 @@ static void path_directory(struct plan_ctx *c, const struct unit_value *v)
 
 void plan_search_path(struct plan_ctx *c)
 {
-	CLEANUP_FREE char *dirs =
-		xstrdup(c->w->program_dirs ? c->w->program_dirs : "/usr/local/bin:/usr/bin:/bin");
+	CLEANUP_FREE char *dirs = xstrdup(c->w->program_dirs ? c->w->program_dirs : PLAN_PROGRAM_DIRS);
 	char *save = NULL;
 
 	for (size_t i = 0; i < c->u->path.n; i++)

@@ -181,8 +181,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 			       .others = &others,
 			       .others_data = &others_data,
 			       .environ = a->sup->environ,
-			       .fs = plan_fs_real(),
-			       .program_dirs = "/usr/local/bin:/usr/bin:/bin"};
+			       .fs = plan_fs_real()};
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 
