@@ -74,6 +74,19 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	take_problems(r, &p);
 }
 
+/* One unit by itself: its ports are compared with those of all others. */
+static void check_among_others(struct report *r, const struct unit *u)
+{
+	struct unit_problems p = {0};
+	struct unit_scan scan = {0};
+
+	if (unit_scan_dir(&r->c->dirs, &scan, NULL))
+		return;
+	unit_clash_check(u, &scan, scan.n, &p);
+	take_problems(r, &p);
+	unit_scan_finish(&scan);
+}
+
 static void check_one(struct report *r, const char *word)
 {
 	struct unit_problems p = {0};
@@ -87,8 +100,10 @@ static void check_one(struct report *r, const char *word)
 	else
 		unit_problem_add(&p, word, 0, "neither a unit file nor a name of an app");
 	take_problems(r, &p);
-	if (u)
-		unit_is_valid(r, u, NULL);
+	if (!u)
+		return;
+	unit_is_valid(r, u, NULL);
+	check_among_others(r, u);
 }
 
 static void check_conf(struct report *r)
@@ -111,9 +126,14 @@ static int check_all(struct report *r)
 		return cli_fail(CLI_FAILED, "%s", err_msg(e));
 	take_problems(r, &scan.problems);
 	for (size_t i = 0; i < scan.n; i++) {
+		struct unit_problems p = {0};
+
 		take_problems(r, &scan.v[i].problems);
-		if (scan.v[i].unit)
-			unit_is_valid(r, scan.v[i].unit, &scan);
+		if (!scan.v[i].unit)
+			continue;
+		unit_is_valid(r, scan.v[i].unit, &scan);
+		unit_clash_check(scan.v[i].unit, &scan, i, &p); /* with those before it: each pair once */
+		take_problems(r, &p);
 	}
 	unit_scan_finish(&scan);
 	return CLI_OK;

@@ -34,11 +34,13 @@ static int listening_socket(const char *address, uint16_t port, struct err **e)
 	return TAKE_FD(fd);
 }
 
-static const struct app *held_by_sibling(const struct app *a, uint16_t port)
+static const struct app *held_by_sibling(const struct app *a, const struct listener *l)
 {
 	for (const struct app *o = a->sup->apps; o; o = o->next)
 		for (size_t i = 0; o != a && i < o->n_listeners; i++)
-			if (o->listeners[i].host_port == port && (o->listeners[i].fd >= 0 || app_alive(o)))
+			if (o->listeners[i].host_port == l->host_port &&
+			    unit_address_clash(o->listeners[i].address, l->address) &&
+			    (o->listeners[i].fd >= 0 || app_alive(o)))
 				return o;
 	return NULL;
 }
@@ -46,7 +48,7 @@ static const struct app *held_by_sibling(const struct app *a, uint16_t port)
 /* The port is taken. Take it back from an orphan of the app, or say who has it. */
 static enum hold taken(struct app *a, struct listener *l, struct err **e)
 {
-	const struct app *o = held_by_sibling(a, l->host_port);
+	const struct app *o = held_by_sibling(a, l);
 	CLEANUP_ERR struct err *why = NULL;
 
 	free(l->holder);
@@ -56,7 +58,7 @@ static enum hold taken(struct app *a, struct listener *l, struct err **e)
 		/* A sibling that is about to let go of it (a renamed unit, two apps that swap ports): try
 		 * again soon. */
 		(void)err_set(e, o->newest || o->removed || o->state == APP_STOPPING ? EAGAIN : EADDRINUSE,
-			      "port %u is used by the app \"%s\"", l->host_port, o->name);
+			      "port %u is already Listen= of app %s", l->host_port, o->name);
 		return HOLD_FAILED;
 	}
 	if (reclaim_start(a, l->host_port, &why) == 0)

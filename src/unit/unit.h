@@ -211,6 +211,12 @@ char *unit_not_startable(const struct unit *u);
 int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e);
 void unit_scan_finish(struct unit_scan *s);
 
+/* Can one process not listen on a port of address `a` while another listens on the same port of `b`? */
+bool unit_address_clash(const char *a, const char *b);
+/* A problem for each Listen= of u that an app among the first n entries has too: only the first of them that
+ * is started gets the port. Apps with Enabled=no are alternatives, and u itself does not count. */
+void unit_clash_check(const struct unit *u, const struct unit_scan *scan, size_t n, struct unit_problems *p);
+
 /* --- pieces for other modules --- */
 /* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in
  * problems. */

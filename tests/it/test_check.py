@@ -48,6 +48,19 @@ def test_a_program_that_is_not_there(inst):
     assert r.code == 1 and "no-such-program-here" in r.out
 
 
+def test_two_units_with_one_port(inst):
+    good(inst, "a", "Listen=4810\n")
+    good(inst, "b", "Listen=4811\nListen=4810:80\nListenAddress=0.0.0.0\n")
+    line = "b.app:6: port 4810 is already Listen= of app a (a.app:5): "
+    r = inst.sbxsv("check")
+    assert r.code == 1 and [x for x in r.out.splitlines() if x.startswith(line)] == r.out.splitlines()
+    assert inst.sbxsv("check", "b").out.startswith(line)
+    assert "a.app:5: port 4810 is already Listen= of app b (b.app:6)" in inst.sbxsv("check", "a").out
+    # one that is switched off is an alternative
+    inst.write_unit("b", open(inst.unit_path("b")).read().replace("[Network]", "Enabled=no\n[Network]"), mark=False)
+    assert inst.sbxsv("check").code == 0
+
+
 def test_keys_that_are_not_in_force_yet(inst):
     inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n[Health]\nHttp=/health\n"
                          "[Network]\nListen=4810\n", mark=False)

@@ -544,6 +544,8 @@ static void test_between_keys(void **state)
 	bad("[App]\nExec=/x\nWorkingDirectory=/\n", 3, "home directory or above");
 	bad(BASE "AppDirectory=/home\n", 4, "home directory or above");
 	bad(BASE "[Network]\nEgress=off\nAllow=x.com\n", 6, "beside Egress=off (t.app:5)");
+	bad(BASE "[Network]\nEgress=off\nAllowAddress=10.0.0.1:80\n", 6,
+	    "AllowAddress= beside Egress=off (t.app:5)");
 	bad(BASE "[Network]\nConnect=443\n", 5, "needs Egress=all");
 	bad(BASE "[Network]\nListen=4810\nListen=4810:80\n", 6, "named twice");
 	bad(BASE "[Network]\nListen=80\n", 5, "Listen=8080:80");
@@ -562,6 +564,74 @@ static void test_between_keys(void **state)
 	bad(BASE "[Log]\nTarget=syslog\nFile=/var/log/x\n", 6, "needs Target=file");
 	bad(BASE "DataDirectory=/srv/y\n[Log]\nFile=/srv/y/z/log\n", 6, "where the app can write");
 	bad(BASE "[Prepare]\nTimeout=5s\n", 5, "needs Exec=");
+}
+
+/* A rule of either kind opens the network by itself. */
+static void test_egress_implied(void **state)
+{
+	CLEANUP_UNIT struct unit *host = good(BASE "[Network]\nAllow=x.com\n"),
+				 *address = good(BASE "[Network]\nAllowAddress=10.0.0.1:80\n"),
+				 *all = good(BASE "[Network]\nEgress=all\nAllowAddress=10.0.0.1:80\n"),
+				 *deny = good(BASE "[Network]\nDeny=x.com\n");
+
+	(void)state;
+	assert_int_equal(host->egress, UNIT_EGRESS_HOSTS);
+	assert_int_equal(address->egress, UNIT_EGRESS_HOSTS);
+	assert_int_equal(all->egress, UNIT_EGRESS_ALL);
+	assert_int_equal(deny->egress, UNIT_EGRESS_OFF);
+}
+
+/* --- among units --- */
+
+static void test_address_clash(void **state)
+{
+	static const struct {
+		const char *a, *b;
+		bool clash;
+	} rows[] = {
+		{"127.0.0.1", "127.0.0.1", true}, {"127.0.0.1", "127.0.0.2", false},
+		{"127.0.0.1", "0.0.0.0", true},   {"::1", "::", true},
+		{"::1", "0:0::1", true},          {"::1", "127.0.0.1", false},
+		{"::", "0.0.0.0", false},         {"::1", "fd00::1", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(rows); i++) {
+		assert_int_equal(unit_address_clash(rows[i].a, rows[i].b), rows[i].clash);
+		assert_int_equal(unit_address_clash(rows[i].b, rows[i].a), rows[i].clash);
+	}
+}
+
+static size_t clashes(struct unit *with, const char *text, char **ret_first)
+{
+	struct unit_scan_entry entry = {.unit = with};
+	const struct unit_scan scan = {.v = &entry, .n = 1};
+	struct unit_problems p = {0};
+	CLEANUP_UNIT struct unit *u = parse_as("new", text, &p);
+	size_t n;
+
+	assert_non_null(u);
+	unit_clash_check(u, &scan, 1, &p);
+	n = p.n;
+	*ret_first = n ? xasprintf("%s:%u: %s", p.v[0].file, p.v[0].line, p.v[0].text) : NULL;
+	unit_problems_clear(&p);
+	return n;
+}
+
+static void test_ports_of_two_units(void **state)
+{
+	CLEANUP_UNIT struct unit *t = good(BASE LISTEN), *off = good(BASE "Enabled=no\n" LISTEN);
+	CLEANUP_FREE char *first = NULL, *none = NULL;
+
+	(void)state;
+	assert_int_equal(clashes(t, BASE "[Network]\nListen=4999 4810:80\n", &first), 1);
+	assert_string_equal(first,
+			    "t.app:5: port 4810 is already Listen= of app t (t.app:5): choose another "
+			    "host port, such as Listen=4811:80");
+	assert_int_equal(clashes(t, BASE "[Network]\nListen=4811:4810\n", &none), 0);
+	assert_int_equal(clashes(t, BASE "[Network]\nListen=4810\nListenAddress=127.0.0.2\n", &none), 0);
+	assert_int_equal(clashes(t, BASE "Enabled=no\n" LISTEN, &none), 0);
+	assert_int_equal(clashes(off, BASE LISTEN, &none), 0);
 }
 
 static void test_root_mode(void **state)
@@ -727,14 +797,25 @@ static void test_env_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_defaults),      cmocka_unit_test(test_everything),
-		cmocka_unit_test(test_every_key),     cmocka_unit_test(test_not_in_force),
-		cmocka_unit_test(test_words),         cmocka_unit_test(test_words_refused),
-		cmocka_unit_test(test_shell_line),    cmocka_unit_test(test_instance),
-		cmocka_unit_test(test_lists),         cmocka_unit_test(test_between_keys),
-		cmocka_unit_test(test_root_mode),     cmocka_unit_test(test_all_errors),
-		cmocka_unit_test(test_hostile_bytes), cmocka_unit_test(test_diff),
-		cmocka_unit_test(test_names),         cmocka_unit_test(test_env_file),
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_everything),
+		cmocka_unit_test(test_every_key),
+		cmocka_unit_test(test_not_in_force),
+		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_words_refused),
+		cmocka_unit_test(test_shell_line),
+		cmocka_unit_test(test_instance),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_between_keys),
+		cmocka_unit_test(test_egress_implied),
+		cmocka_unit_test(test_address_clash),
+		cmocka_unit_test(test_ports_of_two_units),
+		cmocka_unit_test(test_root_mode),
+		cmocka_unit_test(test_all_errors),
+		cmocka_unit_test(test_hostile_bytes),
+		cmocka_unit_test(test_diff),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_env_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
