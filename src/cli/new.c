@@ -165,10 +165,16 @@ static int verify(const struct cli *c, const struct wish *w, const char *text)
 	CLEANUP_FREE char *file = xasprintf("%s.app", w->name), *wrong = NULL;
 	CLEANUP_UNIT struct unit *u =
 		unit_parse_buffer(&c->dirs, w->name, file, text, strlen(text), &problems);
+	struct unit_scan scan = {0};
+
+	if (u && u->n_listen && unit_scan_dir(&c->dirs, &scan, NULL) == 0) {
+		unit_clash_check(u, &scan, scan.n, &problems);
+		unit_scan_finish(&scan);
+	}
 
 	wrong = unit_problems_text(&problems);
 	unit_problems_clear(&problems);
-	if (!u)
+	if (*wrong)
 		return cli_fail(CLI_FAILED, "nothing was written, because the unit would not be valid:\n%s",
 				wrong);
 	if (!says_what_was_asked(u, w))
@@ -177,6 +183,16 @@ static int verify(const struct cli *c, const struct wish *w, const char *text)
 			"nothing was written: a unit file cannot carry this command, directory or rule as "
 			"it is; write the unit by hand (sbxsv.app(5)), or put the command into a script");
 	return CLI_OK;
+}
+
+/* Never over a file that is there. A rename is one event to whoever watches the directory, a link and an
+ * unlink are easily taken for a file that is still being written; but not every file system has it
+ * (renameat2(2)). */
+static int publish(int dir, const char *tmp, const char *file)
+{
+	if (renameat2(dir, tmp, dir, file, RENAME_NOREPLACE) == 0)
+		return 0;
+	return errno == EINVAL || errno == ENOSYS ? linkat(dir, tmp, dir, file, 0) : -1;
 }
 
 /* 0, or -1 with errno: EEXIST when a unit of that name is there. A watcher never sees half a file. */
@@ -189,7 +205,7 @@ static int write_new(int dir, const char *name, const char *text)
 
 	if (fd < 0)
 		return -1;
-	r = fd_write_all(fd, text, strlen(text)) || fsync(fd) ? -1 : linkat(dir, tmp, dir, file, 0);
+	r = fd_write_all(fd, text, strlen(text)) || fsync(fd) ? -1 : publish(dir, tmp, file);
 	saved = errno;
 	(void)unlinkat(dir, tmp, 0);
 	if (r == 0)

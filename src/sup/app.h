@@ -200,6 +200,7 @@ void command_abandon(struct app *a, const char *why);
 /* reload.c, watch.c */
 struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)(void *data), void *data);
 void watch_renew(struct watch *w); /* before a scan: the directories may be others */
+void watch_flush(struct watch *w); /* a change that waits for silence is told now */
 void watch_destroy(struct watch *w);
 
 /* shutdown.c */

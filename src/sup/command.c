@@ -135,13 +135,15 @@ static bool meant_by_all(const struct app *a, enum sup_verb v)
 void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait, sup_done_fn *done,
 		 void *data)
 {
-	struct app *a = name ? app_find(s, name) : NULL;
+	struct app *a;
 	struct command *c;
 
 	if (s->down) {
 		done(data, verb == SUP_STOP ? 0 : 1, "the supervisor is shutting down");
 		return;
 	}
+	watch_flush(s->watch);
+	a = name ? app_find(s, name) : NULL;
 	if (name && !a) {
 		CLEANUP_FREE char *text = xasprintf("there is no app \"%s\"", name);
 

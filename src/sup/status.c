@@ -272,6 +272,8 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	struct app *a = app_find(s, name);
 	struct js *o, *denied;
 
+	if (!a && sup_has_app(s, name)) /* just written */
+		a = app_find(s, name);
 	if (!a)
 		return NULL;
 	o = short_status(a);

@@ -221,8 +221,11 @@ void sup_destroy(struct sup *s)
 	free(s);
 }
 
-bool sup_has_app(const struct sup *s, const char *name)
+bool sup_has_app(struct sup *s, const char *name)
 {
+	if (app_find(s, name))
+		return true;
+	watch_flush(s->watch);
 	return app_find(s, name) != NULL;
 }
 

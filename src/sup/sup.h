@@ -60,6 +60,8 @@ struct js *sup_app_status(struct sup *s, const char *app);
 /* {"supervisor":{...},"apps":[short objects]} */
 struct js *sup_status(struct sup *s);
 struct js *sup_ports(struct sup *s); /* [{"app","host","app_port","address","state",...}] */
-bool sup_has_app(const struct sup *s, const char *app);
+/* Like the requests by name above, it takes a change of apps.d that was noticed but not read yet: a person
+ * who has just written a unit names it at once. */
+bool sup_has_app(struct sup *s, const char *app);
 struct logs *sup_app_logs(struct sup *s, const char *app); /* NULL */
 struct events *sup_events(struct sup *s);

@@ -7,6 +7,9 @@
  * written is not read. When apps.d itself is missing, its nearest existing parent is watched instead until it
  * is there. Watches belong to inodes, so they are renewed before every scan: a directory removed and made
  * again is another one.
+ *
+ * A person who saves a unit and types a command at once means the unit as saved: a command takes what was
+ * noticed so far before it looks for its app (watch_flush).
  */
 #include "sup/app.h"
 #include "base/clock.h"
@@ -94,13 +97,11 @@ static bool matters(const struct watch *w, const struct inotify_event *ev)
 	return !(lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1); /* its close will come */
 }
 
-static void on_readable(struct loop_io *io, unsigned events)
+static void take_events(struct watch *w)
 {
-	struct watch *w = io->data;
 	char buf[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
 	ssize_t n;
 
-	(void)events;
 	while ((n = read(w->fd, buf, sizeof buf)) > 0)
 		for (char *p = buf; p < buf + n;) {
 			const struct inotify_event *ev = (const struct inotify_event *)(void *)p;
@@ -109,6 +110,23 @@ static void on_readable(struct loop_io *io, unsigned events)
 				note_change(w);
 			p += sizeof *ev + ev->len;
 		}
+}
+
+static void on_readable(struct loop_io *io, unsigned events)
+{
+	(void)events;
+	take_events(io->data);
+}
+
+void watch_flush(struct watch *w)
+{
+	if (!w)
+		return;
+	take_events(w);
+	if (!w->first_ms)
+		return;
+	loop_timer_stop(&w->timer);
+	on_silence(&w->timer);
 }
 
 static int add(struct watch *w, const char *path)

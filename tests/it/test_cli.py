@@ -151,6 +151,13 @@ def test_new(inst):
     assert [f for f in os.listdir(inst.apps) if f.startswith(".")] == []
 
 
+def test_new_refuses_a_port_of_another_unit(inst):
+    inst.ok("new", "a", "-p", "4810", "--", "/bin/true", cwd=inst.app_dir("a"))
+    r = inst.sbxsv("new", "b", "-p", "4810", "--", "/bin/true", cwd=inst.app_dir("b"))
+    assert r.code == 1 and "port 4810 is already Listen= of app a (a.app:" in r.err
+    assert not os.path.exists(inst.unit_path("b"))
+
+
 def test_new_never_overwrites(inst):
     inst.write_unit("notes", "precious", mark=False)
     r = inst.sbxsv("new", "notes", "--", "/bin/true", cwd=inst.app_dir("notes"))

@@ -387,9 +387,28 @@ def test_two_apps_one_port(inst, free_port):
     port = free_port()
     inst.server_unit("one", port)
     inst.server_unit("two", port)
+    inst.server_unit("wide", port, network="ListenAddress=0.0.0.0")
     inst.foreground()
     inst.wait_state("one", "running")
-    assert 'used by the app "one"' in inst.wait_state("two", "failed")["reason"]
+    for name in "two", "wide":
+        assert inst.wait_state(name, "failed")["reason"] == f"port {port} is already Listen= of app one"
+
+
+def test_a_unit_is_known_as_soon_as_it_is_written(inst, free_port):
+    """A command that names it reads it, without waiting for the silence after a burst of changes."""
+    inst.foreground()
+    for i in range(5):
+        inst.ok("new", f"now{i}", "--", "/bin/sleep", "1000", cwd=inst.app_dir(f"now{i}"))
+        assert inst.status(f"now{i}")["name"] == f"now{i}"
+        inst.ok("new", f"then{i}", "--", "/bin/sleep", "1000", cwd=inst.app_dir(f"then{i}"))
+        inst.ok("start", f"then{i}")
+    port = free_port()
+    inst.server_unit("web", port)
+    inst.ok("start", "web")
+    other = free_port()
+    inst.server_unit("web", other)
+    inst.ok("restart", "web")
+    assert http_get(other).text.startswith("ok ")
 
 
 def test_listen_addresses(inst, free_port):

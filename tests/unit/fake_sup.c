@@ -47,7 +47,7 @@ void fake_sup_destroy(struct sup *s)
 	free(s);
 }
 
-bool sup_has_app(const struct sup *s, const char *app)
+bool sup_has_app(struct sup *s, const char *app)
 {
 	(void)s;
 	return str_eq(app, "notes") || str_eq(app, "slow") || str_eq(app, "never") || str_eq(app, "bad");
