@@ -111,7 +111,7 @@ static void limits(struct plan_ctx *c)
 		limit(c->plan, RLIMIT_NPROC, u->limit_tasks, u->limit_tasks);
 }
 
-/* Hide= wins over what is asked for below it. What the app cannot be without, its own directories and its
+/* Hide= wins over what is granted below it. What the app cannot be without, its own directories and its
  * toolchain, stays reachable below a Hide= (Hide=~ beside AppDirectory=~/apps/x), and with a directory of its
  * own what is asked for in it. */
 static bool hidden_by_unit(const struct plan_ctx *c, const struct plan_grant *g)
@@ -137,10 +137,11 @@ static void drop_hidden(struct plan_ctx *c)
 
 	for (size_t i = 0; i < c->n_grants; i++) {
 		struct plan_grant *g = &c->grants[i];
-		bool asked =
-			g->source == SOURCE_ASKED || g->source == SOURCE_LIST || g->source == SOURCE_PATH;
+		/* home and /tmp show nothing by themselves; "/" is what Hide= takes from */
+		bool may = g->source != SOURCE_OWN && g->source != SOURCE_IMPLIED &&
+			   g->p.access != PLAN_HIDE && strcmp(g->p.path, "/") != 0;
 
-		if (asked && hidden_by_unit(c, g)) {
+		if (may && hidden_by_unit(c, g)) {
 			free(g->p.path);
 			free(g->p.reason);
 		} else {

@@ -69,7 +69,7 @@ void plan_system_roots(struct plan_ctx *c)
 		if (w.error || !S_ISREG(w.st.st_mode) || !w.n_links)
 			continue;
 		plan_links_add(c, &w, NULL);
-		plan_grant_add(c, w.path, PLAN_READ, false, SOURCE_IMPLIED, "system");
+		plan_grant_add(c, w.path, PLAN_READ, false, SOURCE_LIST, "system");
 	}
 }
 

@@ -24,7 +24,7 @@ enum plan_source {
 	SOURCE_OWN,    /* AppDirectory=, DataDirectory= */
 	SOURCE_ASKED,  /* Read=, Write=, UnixSocket=, Secret= */
 	/* The next three add what is missing, and never make a writable tree read-only. */
-	SOURCE_LIST,    /* the allowlist of sbxsv.conf */
+	SOURCE_LIST,    /* the allowlist of sbxsv.conf; single files of the system */
 	SOURCE_PATH,    /* a directory of Path= */
 	SOURCE_IMPLIED, /* the toolchain */
 	SOURCE_LOCK,    /* never writable */

@@ -136,6 +136,10 @@ static void hide_places(struct plan_ctx *c)
 		CLEANUP_FREE char *reason = xasprintf("%s Hide=", v->origin ? v->origin : "");
 
 		place_add(c, v->text + optional, PLACE_HIDE, NULL, reason);
+		if (strcmp(c->places[c->n_places - 1].path, "/") == 0)
+			plan_problem(c, v->origin,
+				     "Hide=%s would hide everything: name what the app must not see",
+				     v->text);
 		if (!optional && !c->places[c->n_places - 1].exists)
 			plan_problem(c, v->origin,
 				     "Hide=%s does not exist: correct the path, or write Hide=-%s if it may "

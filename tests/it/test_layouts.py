@@ -235,11 +235,12 @@ def test_nvm_npm_start(inst, tree):
     tree.made.append(f"{prefix}/lib/node_modules/npm")
     tree.link(f"{prefix}/bin/npm", "../lib/node_modules/npm/bin/npm-cli.js")
     d = inst.app_dir("a", {"app.js": NODE_PROBE, "package.json": json.dumps({"name": "a", "scripts": {"start": "node app.js"}})})
-    inst.write_unit("a", f"[App]\nExec=npm start\nPath={prefix}/bin\nWorkingDirectory={d}\nDataDirectory={home}/.npm\n")
+    inst.write_unit("a", f"[App]\nExec=npm start\nPath={prefix}/bin\nWorkingDirectory={d}\n"
+                         f"Environment=npm_config_cache={d}/.npm\n")
     inst.up()
     out = wait_out(inst, d)
     assert out["exec"] == f"{prefix}/bin/node"
-    check_home(out, ".nvm", ".npm")
+    check_home(out, ".nvm")
 
 
 def test_missing_program_names_the_line(inst, tree):

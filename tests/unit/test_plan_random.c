@@ -28,8 +28,15 @@ static unsigned below(struct rng *r, unsigned n)
 /* A few names, so that things meet. */
 static const char *const names[] = {"a",       "b",  "app",   "data",    ".ssh",
 				    ".config", "gh", "notes", ".bashrc", "x"};
-static const char *const roots[] = {HOME,         HOME "/apps",      HOME "/.config", "/srv",
-				    "/var/lib/p", HOME "/apps/mail", "/opt"};
+static const char *const roots[] = {HOME,
+				    HOME "/apps",
+				    HOME "/.config",
+				    "/srv",
+				    "/var/lib/p",
+				    "/opt/x",
+				    HOME "/apps/mail",
+				    HOME "/apps/notes",
+				    HOME "/apps/notes"};
 
 static char *random_path(struct rng *r)
 {
@@ -133,7 +140,15 @@ static void list_add(struct unit_list *l, char *text)
 	l->v[l->n++] = (struct unit_value){text, xstrdup("notes.app:1")};
 }
 
-static struct unit *random_unit(struct rng *r)
+/* Mostly something that is there. */
+static char *random_ask(struct rng *r, const struct fake_fs *f)
+{
+	if (below(r, 3) == 0)
+		return random_path(r);
+	return xstrdup(f->v[below(r, (unsigned)f->n)].path);
+}
+
+static struct unit *random_unit(struct rng *r, const struct fake_fs *f)
 {
 	static const struct unit_dirs dirs = {.home = (char *)HOME,
 					      .user = (char *)"ann",
@@ -158,7 +173,7 @@ static struct unit *random_unit(struct rng *r)
 		u->working_directory = xstrdup(u->app_directory);
 	}
 	for (unsigned i = below(r, 4); i > 0; i--) {
-		CLEANUP_FREE char *path = random_path(r);
+		CLEANUP_FREE char *path = random_ask(r, f);
 		struct unit_list *l = lists[below(r, ELEMENTS(lists))];
 
 		list_add(l, l == &u->data_directory ? xstrdup(path) : xasprintf("-%s", path));
@@ -193,8 +208,10 @@ static void check_closed(struct world *w, const struct plan *p, const char *plac
 	for (size_t i = 0; i < w->disk.n; i++) {
 		const char *path = w->disk.v[i].path;
 
-		/* a symlink is its target; a socket may be named though it is another app's */
-		if (S_ISLNK(w->disk.v[i].mode) || !path_is_below(path, real) || (own && is_own(w, path)))
+		/* /tmp is the app's own; a symlink is its target; a socket may be named though it is another
+		 * app's */
+		if (path_is_below(path, "/tmp") || S_ISLNK(w->disk.v[i].mode) || !path_is_below(path, real) ||
+		    (own && is_own(w, path)))
 			continue;
 		if (plan_decide(p, path, &by) != PLAN_HIDE)
 			assert_true(own && by->socket);
@@ -260,6 +277,34 @@ static void check_granted(struct world *w, const struct plan *p)
 	assert_int_not_equal(plan_decide_on_disk(p, &fs, u->working_directory, &by), PLAN_HIDE);
 }
 
+/* Nothing was asked for by way of a symlink that the app can write. */
+static void check_links(struct world *w, const struct plan *p)
+{
+	struct plan_fs fs = fake_fs_view(&w->disk);
+	const struct unit_list *lists[] = {&w->unit->read, &w->unit->write, &w->unit->path,
+					   &w->unit->data_directory};
+	const struct plan_path *by;
+
+	for (size_t i = 0; i < ELEMENTS(lists); i++) {
+		for (size_t k = 0; k < lists[i]->n; k++) {
+			const char *text = lists[i]->v[k].text;
+			CLEANUP_FREE char *at = xstrdup(text + (text[0] == '-'));
+			CLEANUP_FREE char *all = real_path(&w->disk, at);
+
+			for (; all && strcmp(at, "/") != 0;) {
+				CLEANUP_FREE char *up = path_dirname(at), *dir = real_path(&w->disk, up);
+				CLEANUP_FREE char *here = dir ? path_join(dir, path_basename(at)) : NULL;
+				struct stat st;
+
+				if (here && fs.lstat(fs.data, here, &st) == 0 && S_ISLNK(st.st_mode))
+					assert_int_not_equal(plan_decide(p, dir, &by), PLAN_WRITE);
+				free(at);
+				at = TAKE_PTR(up);
+			}
+		}
+	}
+}
+
 static void print_world(const struct world *w)
 {
 	const struct unit *u = w->unit;
@@ -313,7 +358,7 @@ static bool one_world(struct rng *r)
 
 	w = (struct world){0};
 	random_disk(r, &w.disk);
-	w.unit = random_unit(r);
+	w.unit = random_unit(r, &w.disk);
 	strv_add(&w.others, HOME "/apps/mail");
 	for (unsigned i = below(r, 3); i > 0; i--)
 		strv_take(&w.others, random_path(r));
@@ -325,6 +370,7 @@ static bool one_world(struct rng *r)
 	if (p) {
 		check_promises(&w, p);
 		check_granted(&w, p);
+		check_links(&w, p);
 	}
 	current = NULL;
 	plan_free(p);
