@@ -39,7 +39,7 @@ struct ctl {
 	struct request *requests; /* all that exist */
 	unsigned connections, streams;
 	uint64_t refused, cut, serial;
-	int64_t refused_logged_ms; /* monotonic; 0: never */
+	int64_t accept_logged_ms, refused_logged_ms; /* monotonic; 0: never */
 	char started[32];
 };
 

@@ -28,6 +28,7 @@
 
 #define ACCEPT_BATCH    16
 #define ACCEPT_RETRY_MS 100
+#define ACCEPT_SAY_MS   10000
 #define LISTEN_QUEUE    64
 #define MHD_MEMORY      ((size_t)16 << 10) /* per connection; bounds the size of request line and headers */
 
@@ -329,6 +330,16 @@ static void admit(struct ctl *c, int fd)
 		log_warning("control socket: a connection could not be taken: %s", strerror(errno));
 }
 
+static void accept_trouble(struct ctl *c, int error)
+{
+	int64_t now = clk_mono_ms();
+
+	if (c->accept_logged_ms && now - c->accept_logged_ms < ACCEPT_SAY_MS)
+		return;
+	c->accept_logged_ms = now;
+	log_warning("control socket: accept: %s", strerror(error));
+}
+
 static void on_accept(struct loop_io *w, unsigned events)
 {
 	struct ctl *c = w->data;
@@ -346,7 +357,7 @@ static void on_accept(struct loop_io *w, unsigned events)
 		if (errno != EAGAIN) {
 			/* EMFILE, ENFILE, ENOMEM: the connection stays in the queue; asking at once would
 			 * spin */
-			log_warning("control socket: accept: %s", strerror(errno));
+			accept_trouble(c, errno);
 			loop_io_set(&c->accept_io, 0);
 			loop_timer_start(&c->accept_retry, ACCEPT_RETRY_MS);
 		}

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define CHUNK    (64u << 10) /* pipe(7): the default capacity of a pipe */
-#define RETRY_MS 2000        /* during a streak of losses: how often room is looked for without new output */
+#define CHUNK     (64u << 10) /* pipe(7): the default capacity of a pipe */
+#define PIPES_MAX 64          /* one a process; more when somebody still holds those of earlier ones */
+#define RETRY_MS  2000        /* during a streak of losses: how often room is looked for without new output */
 
 struct pipe_in {
 	struct pipe_in *next;
@@ -244,11 +245,28 @@ static void readable(struct loop_io *w, unsigned events)
 	(void)read_chunk(w->data);
 }
 
+/* A process ends, but what it handed its output to may not: a daemon without a jail, or another app that was
+ * given the descriptor. Without a bound each restart would leave one more pipe here. */
+static void drop_old_pipes(struct logs *l)
+{
+	struct pipe_in *p = l->pipes, *next;
+
+	for (unsigned n = 1; p && n < PIPES_MAX; n++)
+		p = p->next;
+	for (; p; p = next) {
+		next = p->next;
+		end_half(p);
+		pipe_free(p);
+	}
+	flush(l);
+}
+
 int logs_open_pipe(struct logs *l, struct err **e)
 {
 	struct pipe_in *p;
 	int ends[2];
 
+	drop_old_pipes(l);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return err_sys(e, errno, "cannot make the pipe of the log");
 	if (fd_set_nonblock(ends[0], true) < 0) {

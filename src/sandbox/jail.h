@@ -52,6 +52,7 @@ struct child {
 	int seal[256];
 	size_t n_seal, n_shut;
 };
+/* `error`: an errno; 0 or less: the text says it all already, and -error is the errno. */
 _Noreturn void child_fail(struct child *c, const char *step, int error, const char *what, const char *path);
 /* Under Enforce=required the end; under best-effort a note, and the launch goes on without. */
 void child_miss(struct child *c, const char *step, int error, const char *what, const char *path);

@@ -68,15 +68,17 @@ static void conclude(struct launch *l)
 static void fail_note(struct launch *l, const struct setup_note *n)
 {
 	CLEANUP_FREE char *why = NULL;
+	int error = n->error < 0 ? -n->error : n->error;
 
-	(void)err_sys(&l->failure, n->error, "%s: jail: %.*s (step %.*s)", l->app, (int)sizeof n->text,
-		      n->text, (int)sizeof n->step, n->step);
-	if (n->error == 0) /* the text says it all */
-		(void)err_set(&l->failure, 0, "%s: jail: %.*s (step %.*s)", l->app, (int)sizeof n->text,
+	if (n->error > 0)
+		(void)err_sys(&l->failure, error, "%s: jail: %.*s (step %.*s)", l->app, (int)sizeof n->text,
 			      n->text, (int)sizeof n->step, n->step);
-	why = l->backend->explain(n->error, n->step);
+	else
+		(void)err_set(&l->failure, error, "%s: jail: %.*s (step %.*s)", l->app, (int)sizeof n->text,
+			      n->text, (int)sizeof n->step, n->step);
+	why = l->backend->explain(error, n->step);
 	if (why)
-		(void)err_set(&l->failure, n->error, "%s: %s", err_msg(l->failure), why);
+		(void)err_set(&l->failure, error, "%s: %s", err_msg(l->failure), why);
 }
 
 static void take_jail(struct launch *l, const struct setup_message *m, int *fds, size_t n)

@@ -32,7 +32,7 @@ static void network(struct child *c)
 	if (!c->io->inside_net)
 		return;
 	if (c->io->inside_net(c->io->inside_net_data, &made, &why) < 0)
-		child_fail(c, "network", 0, err_msg(why), NULL);
+		child_fail(c, "network", -err_code(why), err_msg(why), NULL);
 	for (size_t i = 0; i < made.n; i++)
 		c->fds[c->n_fds++] = made.fds[i];
 }

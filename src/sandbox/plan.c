@@ -165,17 +165,38 @@ static void home(struct plan_ctx *c)
 	plan_grant_add(c, w.path, PLAN_HIDE, true, SOURCE_SYSTEM, "home directory, empty")->p.empty = true;
 }
 
+/* What is at `path`, or is put there, is chosen by this app or by another one. */
+static bool in_hands_of_apps(const struct plan_ctx *c, const char *path)
+{
+	if (plan_writable(c, path))
+		return true;
+	for (size_t i = 0; i < c->n_places; i++) {
+		const struct plan_place *p = &c->places[i];
+
+		if (p->kind == PLACE_OTHER && p->dir && path_is_below(path, p->path))
+			return true;
+	}
+	return false;
+}
+
+/* The supervisor writes there with its own rights, and follows the links on the way. */
 static void log_file(struct plan_ctx *c)
 {
 	CLEANUP_WHERE struct plan_where w = {0};
+	bool theirs;
 
 	if (!c->u->log_file)
 		return;
 	plan_resolve(c, c->u->log_file, &w);
-	if (plan_writable(c, w.path))
-		plan_problem(c, NULL,
-			     "File=%s of [Log] lies in a directory the app can write: name one outside of it",
-			     c->u->log_file);
+	theirs = in_hands_of_apps(c, w.path);
+	for (size_t i = 0; i < w.n_links; i++)
+		theirs |= in_hands_of_apps(c, w.links[i].path);
+	if (theirs)
+		plan_problem(
+			c, NULL,
+			"File=%s of [Log] lies in a directory that this or another app can write, or goes "
+			"through a link there: name one outside of it",
+			c->u->log_file);
 }
 
 /* The program and the working directory must have survived what is hidden. */

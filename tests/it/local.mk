@@ -4,4 +4,4 @@ EXTRA_DIST += tests/it/test_check.py tests/it/test_cli.py tests/it/test_ctl.py
 EXTRA_DIST += tests/it/test_logs.py tests/it/test_ports.py
 EXTRA_DIST += tests/it/test_broken_units.py
 EXTRA_DIST += tests/it/test_sup.py tests/it/test_sup_many.py
-EXTRA_DIST += tests/it/test_attack_files.py
+EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py

@@ -582,11 +582,35 @@ static void test_full_disk(void **state) /* last: it changes the namespaces of t
 	assert_int_equal(umount2(w->dir, MNT_DETACH), 0);
 }
 
+/* Whoever keeps the write ends of earlier processes (an app that passed its stdout on) does not fill our table. */
+static void test_pipes_are_bounded(void **state)
+{
+	struct world *w = *state;
+	int held[200], last;
+
+	for (size_t i = 0; i < ELEMENTS(held); i++) {
+		held[i] = logs_open_pipe(w->logs, NULL);
+		assert_true(held[i] >= 0);
+		assert_int_equal(fcntl(held[i], F_SETFL, O_NONBLOCK), 0);
+	}
+	(void)signal(SIGPIPE, SIG_IGN);
+	last = held[ELEMENTS(held) - 1];
+	assert_int_equal(write(held[0], "newest\n", 7), -1);
+	assert_int_equal(errno, EPIPE);
+	assert_int_equal(write(last, "newest\n", 7), 7);
+	logs_drain(w->logs);
+	logs_tail(w->logs, 1, &w->seen);
+	assert_int_equal(w->seen.n, 1);
+	assert_string_equal(w->seen.v[0], "newest");
+	fd_close_many(held, ELEMENTS(held));
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		T(test_pipes_are_bounded),
 		T(test_whole_lines),
 		T(test_binary_bytes_stay),
 		T(test_long_line_is_split_and_marked),
