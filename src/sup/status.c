@@ -123,6 +123,7 @@ static struct js *counters_js(const struct app *a)
 	js_add_int(o, "out_open", (int64_t)c.out_open);
 	js_add_int(o, "out_allowed", (int64_t)c.out_allowed);
 	js_add_int(o, "out_denied", (int64_t)c.out_denied);
+	js_add_int(o, "out_ech", (int64_t)c.out_ech);
 	js_add_int(o, "bytes_in", (int64_t)c.bytes_in);
 	js_add_int(o, "bytes_out", (int64_t)c.bytes_out);
 	return o;

@@ -3,10 +3,10 @@
  * wakes while nothing changes.
  *
  * A burst of changes is one: the scan runs when there was silence for 200 ms, and at the latest 2 s after the
- * first change. The creation of a plain file is not a change yet, its close is: a file that is still being
- * written is not read. When apps.d itself is missing, its nearest existing parent is watched instead until it
- * is there. Watches belong to inodes, so they are renewed before every scan: a directory removed and made
- * again is another one.
+ * first change. After the creation of a plain file it waits for a second, as its close will follow unless it
+ * was linked there: a file that is still being written is not read. When apps.d itself is missing, its
+ * nearest existing parent is watched instead until it is there. Watches belong to inodes, so they are renewed
+ * before every scan: a directory removed and made again is another one.
  *
  * A person who saves a unit and types a command at once means the unit as saved: a command takes what was
  * noticed so far before it looks for its app (watch_flush).
@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 
 #define SILENCE_MS 200
+#define WRITING_MS 1000
 #define LATEST_MS  2000
 #define CHANGES                                                                                              \
 	(IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF | \
@@ -53,14 +54,14 @@ static void on_silence(struct loop_timer *t)
 	w->changed(w->data); /* ends in watch_renew() */
 }
 
-static void note_change(struct watch *w)
+static void note_change(struct watch *w, int64_t silence_ms)
 {
 	int64_t now = clk_mono_ms(), left;
 
 	if (!w->first_ms)
 		w->first_ms = now;
 	left = w->first_ms + LATEST_MS - now;
-	loop_timer_start(&w->timer, left < SILENCE_MS ? left : SILENCE_MS);
+	loop_timer_start(&w->timer, left < silence_ms ? left : silence_ms);
 }
 
 static const char *path_of(const struct watch *w, int wd)
@@ -77,24 +78,25 @@ static bool temporary(const char *name)
 	return name[0] == '.' || str_ends(name, "~") || str_ends(name, ".tmp") || str_ends(name, ".swp");
 }
 
-static bool matters(const struct watch *w, const struct inotify_event *ev)
+/* How long to wait for silence after this one; 0: it does not matter. */
+static int64_t matters(const struct watch *w, const struct inotify_event *ev)
 {
 	CLEANUP_FREE char *path = NULL;
 	const char *dir = path_of(w, ev->wd);
 	struct stat st;
 
 	if (ev->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_Q_OVERFLOW))
-		return true;
+		return SILENCE_MS;
 	if ((ev->mask & IN_IGNORED) || !ev->len || !dir)
-		return false;
+		return 0;
 	if (w->awaited)
-		return str_eq(ev->name, w->awaited);
+		return str_eq(ev->name, w->awaited) ? SILENCE_MS : 0;
 	if (temporary(ev->name))
-		return false;
+		return 0;
 	if (!(ev->mask & IN_CREATE))
-		return true;
+		return SILENCE_MS;
 	path = path_join(dir, ev->name);
-	return !(lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1); /* its close will come */
+	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) ? WRITING_MS : SILENCE_MS;
 }
 
 static void take_events(struct watch *w)
@@ -105,9 +107,10 @@ static void take_events(struct watch *w)
 	while ((n = read(w->fd, buf, sizeof buf)) > 0)
 		for (char *p = buf; p < buf + n;) {
 			const struct inotify_event *ev = (const struct inotify_event *)(void *)p;
+			int64_t silence;
 
-			if (matters(w, ev))
-				note_change(w);
+			if ((silence = matters(w, ev)))
+				note_change(w, silence);
 			p += sizeof *ev + ev->len;
 		}
 }

@@ -114,6 +114,16 @@ def test_files_are_noticed(inst):
     for name in (".job.app.swp", "job.app~", "x.app.tmp", "readme"):
         with open(os.path.join(inst.apps, name), "w") as f:
             f.write("nonsense")
+    os.link(inst.unit_path("job"), os.path.join(inst.apps, ".linked.app.tmp"))
+    os.rename(os.path.join(inst.apps, ".linked.app.tmp"), inst.unit_path("same"))
+    shutil.copy(inst.unit_path("job"), os.path.join(inst.apps, ".copy.app.tmp"))
+    os.link(os.path.join(inst.apps, ".copy.app.tmp"), inst.unit_path("linked"))
+    os.unlink(os.path.join(inst.apps, ".copy.app.tmp"))
+    os.symlink(inst.unit_path("job"), inst.unit_path("symlinked"))
+    for name in ("linked", "same"):
+        inst.wait_state(name, "running")
+        os.unlink(inst.unit_path(name))
+    os.unlink(inst.unit_path("symlinked"))
     inst.remove_unit("job")
     wait_for(lambda: pids(inst) == {})
     assert not left(inst)
@@ -293,9 +303,9 @@ def test_kill_nine_of_the_supervisor(inst, free_port):
     d = inst.app_dir("stub", {"stub.py": STUBBORN})
     inst.write_unit("stub", f"[App]\nExec={PYTHON} stub.py\nWorkingDirectory={d}\n")
     rng = random.Random(2)
-    for i in range(15):
+    for i in range(100):
         p = inst.foreground(wait=False)
-        time.sleep(rng.uniform(0, 0.6))
+        time.sleep(rng.uniform(0, 0.3))
         p.kill()
         p.wait()
         wait_for(lambda: not inst.alive(), GENEROUS, "the end of everything")
@@ -353,7 +363,7 @@ def test_kill_nine_of_the_init(inst, free_port):
     inst.foreground()
     s = inst.wait_state("web", "running")
     rng = random.Random(3)
-    for i in range(60):
+    for i in range(100):
         pid = wait_for(lambda: inst.peek("web").get("pid"))
         family = children(pid)
         time.sleep(rng.uniform(0, 0.2))
@@ -373,9 +383,9 @@ def test_kill_nine_of_the_proxy(inst, free_port):
         inst.wait_state(f"web{i}", "running")
     apps = pids(inst)
     rng = random.Random(4)
-    for i in range(40):
+    for i in range(100):
         proxy = wait_for(inst.proxy_pid)
-        time.sleep(rng.uniform(0, 0.1))
+        time.sleep(rng.uniform(0, 0.15))
         kill_pid(proxy)
         for port in ports:  # never refused: the listeners are the supervisor's
             with socket.create_connection(("127.0.0.1", port), GENEROUS):
