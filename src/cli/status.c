@@ -294,7 +294,7 @@ static void print_life(const struct js *app)
 		field("last exit", exit_text);
 	}
 	if (js_bool_or(app, "restart_needed", false))
-		field("restart needed", "a newer definition waits for the next start: sbxsv restart NAME");
+		field("restart needed", "a newer definition, or files of a newer app that are not hidden from it yet: sbxsv restart NAME");
 }
 
 static void print_app(const struct js *app)

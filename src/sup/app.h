@@ -83,6 +83,8 @@ struct app {
 	struct isolation isolation;
 	bool isolation_known, no_jail;
 	char *run_user;
+	struct strv hidden;  /* places of other apps when it was launched; only where it might see more of them */
+	bool sees_newcomer;  /* it may see those of an app that came later */
 	uint64_t launches;
 	int64_t up_ms, ready_ms; /* monotonic; 0: not yet */
 	pid_t pid;
@@ -144,6 +146,9 @@ struct sup {
 	void *down_data;
 };
 
+/* newcomers.c */
+void newcomers_launched(struct app *a, const struct strv *others); /* a plan was made with these hidden */
+void newcomers_check(struct sup *s);                               /* the definitions changed */
 /* app.c */
 struct app *app_create(struct sup *s, const char *name); /* linked into s->apps, sorted */
 struct app *app_find(const struct sup *s, const char *name);

@@ -235,6 +235,7 @@ static void scan(struct sup *s, struct report *r)
 	forget_missing(s, r);
 	unit_scan_finish(&sc);
 	carry_out(s);
+	newcomers_check(s);
 }
 
 struct js *sup_reload(struct sup *s)

@@ -192,6 +192,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 	others_of(a, &others, &others_data);
 	p = plan_make(a->unit, &w, &problems);
 	identity_finish(&w.user);
+	newcomers_launched(a, &others);
 	if (!p) {
 		text = unit_problems_text(&problems);
 		(void)err_set(e, 0, "%s", chomp(text));
@@ -320,6 +321,7 @@ void run_release(struct app *a)
 	isolation_finish(&a->isolation);
 	memset(&a->isolation, 0, sizeof a->isolation);
 	a->isolation_known = false;
+	a->sees_newcomer = false;
 }
 
 static void ended(struct app *a)

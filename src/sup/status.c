@@ -178,7 +178,7 @@ static struct js *short_status(const struct app *a)
 		js_add_str(o, "hint", a->hint);
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
-	js_add_bool(o, "restart_needed", a->newest != NULL || (a->broken && app_alive(a)));
+	js_add_bool(o, "restart_needed", a->newest != NULL || (a->broken && app_alive(a)) || a->sees_newcomer);
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);

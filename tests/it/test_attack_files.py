@@ -156,3 +156,20 @@ def test_a_socket_in_a_system_directory(inst):
             assert "PermissionError" in get(port, "/unix", path)
         finally:
             os.unlink(path)
+
+
+def test_an_app_that_comes_later(inst, open_app, write_unit):
+    """What a jail hides is settled at its launch; status says when that is not enough any more."""
+    box, start = open_app
+    port = start()
+    late = inst.app_dir("late", {"data": "secret\n"})
+    assert not inst.peek("nosy")["restart_needed"]
+    write_unit("late", f"[App]\nShell=exec sleep 1000\nWorkingDirectory={late}\n")
+    inst.ok("reload")
+    inst.wait_state("late", "running")
+    assert inst.peek("nosy")["restart_needed"]
+    assert "restart needed" in inst.ok("status")
+    inst.ok("restart", "nosy")
+    inst.wait_state("nosy", "running")
+    assert not inst.peek("nosy")["restart_needed"]
+    assert "Error" in get(port, "/read", f"{late}/data")
