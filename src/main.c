@@ -30,7 +30,7 @@ struct daemon {
 	struct loop *loop;
 	struct sup *sup;
 	struct ctl *ctl;
-	int lock_fd, notify_fd, watch_fd;
+	int lock_fd, notify_fd, parent_fd, watch_fd;
 	struct loop_signal term, intr, hup, usr2;
 	struct loop_io watch;
 };
@@ -124,13 +124,20 @@ static void clean_fds(int keep)
 		(void)fcntl(keep, F_SETFD, FD_CLOEXEC);
 }
 
+static void tell_one(int *fd, const char *text)
+{
+	if (*fd < 0)
+		return;
+	(void)!write(*fd, text, strlen(text));
+	(void)close(*fd);
+	*fd = -1;
+}
+
+/* Once: whoever gave --notify-fd, and the process that waits for its daemon. */
 static void tell(struct daemon *d, const char *text)
 {
-	if (d->notify_fd < 0)
-		return;
-	(void)!write(d->notify_fd, text, strlen(text));
-	(void)close(d->notify_fd);
-	d->notify_fd = -1;
+	tell_one(&d->notify_fd, text);
+	tell_one(&d->parent_fd, text);
 }
 
 /* The parent of a daemon: waits for what the child says through the pipe. */
@@ -151,7 +158,7 @@ static int await_child(int fd)
 	return 1;
 }
 
-/* Returns in the child, with the pipe as notify_fd; the parent waits and exits. */
+/* Returns in the child, with the pipe as parent_fd; the parent waits and exits. */
 static int daemonise(struct daemon *d, struct err **e)
 {
 	int pair[2], null_fd;
@@ -175,11 +182,7 @@ static int daemonise(struct daemon *d, struct err **e)
 		if (null_fd > 2)
 			(void)close(null_fd);
 	}
-	if (d->args.notify_fd < 0)
-		d->notify_fd = pair[1];
-	else
-		(void)close(
-			pair[1]); /* --notify-fd tells somebody else; our parent only learns that we began */
+	d->parent_fd = pair[1];
 	return 0;
 }
 
@@ -284,16 +287,16 @@ static void finish(struct daemon *d)
 
 int main(int argc, char **argv)
 {
-	struct daemon d = {.lock_fd = -1, .notify_fd = -1, .watch_fd = -1};
+	struct daemon d = {.lock_fd = -1, .notify_fd = -1, .parent_fd = -1, .watch_fd = -1};
 	CLEANUP_ERR struct err *e = NULL;
-	int code = 0;
+	CLEANUP_FREE char *text = NULL;
+	int code;
 
 	block_signals();
 	log_init("sbxsvd", LOG_LEVEL_INFO);
 	code = main_args_parse(argc, argv, &d.args);
 	if (code >= 0)
 		return code;
-	code = 0;
 	if (d.args.debug)
 		log_init("sbxsvd", LOG_LEVEL_DEBUG);
 	/* Known descriptors first: everything after this may open some. */
@@ -318,11 +321,8 @@ int main(int argc, char **argv)
 	return 0;
 failed:
 	log_error("%s", err_msg(e));
-	if (d.notify_fd >= 0) {
-		CLEANUP_FREE char *text = xasprintf("%s\n", err_msg(e));
-
-		tell(&d, text);
-	}
+	text = xasprintf("%s\n", err_msg(e));
+	tell(&d, text);
 	finish(&d);
 	return 1;
 }

@@ -216,6 +216,23 @@ def test_inherited_descriptors_and_notify(inst):
     assert inst.answers()
     assert "/dev/null" not in [os.readlink(f"/proc/{p.pid}/fd/{n}") for n in os.listdir(f"/proc/{p.pid}/fd") if int(n) > 2]
     os.close(stray)
+    p.terminate()
+    assert p.wait(GENEROUS) == 0
+    for taken in (False, True):  # as a daemon both hear of it, the caller and its parent
+        if taken:
+            inst.foreground()
+        r, w = os.pipe()
+        started = subprocess.run([program("sbxsvd"), "--notify-fd", str(w)], env=inst.env, pass_fds=(w,), capture_output=True,
+                                 text=True, timeout=GENEROUS, stdin=subprocess.DEVNULL)
+        os.close(w)
+        with os.fdopen(r) as f:
+            said = f.read()
+        assert started.returncode == taken
+        assert "another sbxsvd" in said + started.stderr if taken else said == "ready\n" and not started.stderr
+        if not taken:
+            daemon = inst.daemon_pid()
+            os.kill(daemon, signal.SIGTERM)
+            wait_for(lambda: proc_start(daemon) is None)
 
 
 def test_watch_pid(inst):
