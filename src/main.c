@@ -11,7 +11,7 @@
 #include "config.h"
 #include "ctl/ctl.h"
 #include "main_args.h"
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include "sup/instance.h"
 #include "sup/sup.h"
 #include <errno.h>
@@ -206,9 +206,7 @@ static int find_dirs(struct daemon *d, struct err **e)
 {
 	if (unit_dirs_init(&d->dirs, d->args.instance, e) < 0)
 		return -1;
-	d->dirs.check_host_rule = policy_check_host_rule;
-	d->dirs.check_address_rule = policy_check_address_rule;
-	d->dirs.check_ports = policy_check_ports;
+	rules_wire_checks(&d->dirs);
 	return 0;
 }
 

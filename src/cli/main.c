@@ -1,7 +1,7 @@
 /* sbxsv: find the command, parse its words, apply the global options, run it. */
 #include "base/file.h"
 #include "cli/cli.h"
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,10 +34,7 @@ static int set_dirs(struct cli *c, const struct cli_args *a, struct err **e)
 	c->instance = cli_value(a, CLI_INSTANCE);
 	if (unit_dirs_init(&c->dirs, c->instance, e))
 		return -1;
-	c->dirs.check_host_rule = policy_check_host_rule;
-	c->dirs.check_deny_rule = policy_check_deny_rule;
-	c->dirs.check_address_rule = policy_check_address_rule;
-	c->dirs.check_ports = policy_check_ports;
+	rules_wire_checks(&c->dirs);
 	return 0;
 }
 

@@ -25,3 +25,11 @@ struct policy *rules_of_unit(const struct unit *u, struct err **e)
 	policy_set_ech_refuse(p, u->ech_refuse);
 	return p;
 }
+
+void rules_wire_checks(struct unit_dirs *d)
+{
+	d->check_host_rule = policy_check_host_rule;
+	d->check_deny_rule = policy_check_deny_rule;
+	d->check_address_rule = policy_check_address_rule;
+	d->check_ports = policy_check_ports;
+}

@@ -6,3 +6,7 @@
 
 /* NULL with *e, which names the origin of the bad rule. */
 struct policy *rules_of_unit(const struct unit *u, struct err **e);
+
+/* Gives the unit reader the syntax checks of network rules. Every program that reads units calls this, so
+ * that none of them takes a rule that another one refuses. */
+void rules_wire_checks(struct unit_dirs *d);
