@@ -172,6 +172,51 @@ static int real_bound(void *data, struct strv *ret)
 	return 0;
 }
 
+/* proc(5): space, tab, newline and backslash are \\ooo in mountinfo. */
+static void undo_octal(char *s)
+{
+	char *to = s;
+
+	while (*s) {
+		unsigned code;
+
+		if (s[0] == '\\' && sscanf(s + 1, "%3o", &code) == 1) {
+			*to++ = (char)code;
+			s += 4;
+		} else {
+			*to++ = *s++;
+		}
+	}
+	*to = 0;
+}
+
+static int real_mounts(void *data, const char *type, struct strv *ret)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t cap = 0;
+
+	(void)data;
+	if (!f)
+		return -1;
+	while (getline(&line, &cap, f) > 0) {
+		char *sep = strstr(line, " - "), *at = line;
+		size_t n;
+
+		for (int i = 0; at && i < 4; i++) /* ID parent major:minor root MOUNTPOINT ... - TYPE */
+			at = strchr(at + (i > 0), ' ');
+		n = sep ? strcspn(sep + 3, " ") : 0;
+		if (!at || n != strlen(type) || strncmp(sep + 3, type, n) != 0)
+			continue;
+		at[1 + strcspn(at + 1, " ")] = 0;
+		undo_octal(at + 1);
+		strv_add(ret, at + 1);
+	}
+	free(line);
+	(void)fclose(f);
+	return 0;
+}
+
 struct plan_fs plan_fs_real(void)
 {
 	return (struct plan_fs){
@@ -182,5 +227,6 @@ struct plan_fs plan_fs_real(void)
 		.scan = real_scan,
 		.socket_live = real_socket_live,
 		.bound = real_bound,
+		.mounts = real_mounts,
 	};
 }

@@ -160,6 +160,23 @@ static void open_places(struct plan_ctx *c)
 	place_add(c, "/var/spool/mail", PLACE_MACHINE, NULL, "mail");
 }
 
+/* Mounted once more, for a chroot or a container: a /proc shows every process with its arguments, whoever
+ * looks. */
+static void kernel_mounts(struct plan_ctx *c)
+{
+	static const char *const types[] = {"proc", "mqueue"};
+
+	for (size_t i = 0; i < ELEMENTS(types); i++) {
+		CLEANUP_STRV struct strv at = {0};
+
+		if (c->w->fs.mounts(c->w->fs.data, types[i], &at) < 0)
+			continue;
+		for (size_t k = 0; k < at.n; k++)
+			if (!path_is_below(at.v[k], "/proc") && !path_is_below(at.v[k], "/dev"))
+				place_add(c, at.v[k], PLACE_FILE, NULL, "it shows processes of this machine");
+	}
+}
+
 void plan_guard_init(struct plan_ctx *c)
 {
 	home_add(c, c->w->user.home);
@@ -169,6 +186,7 @@ void plan_guard_init(struct plan_ctx *c)
 	file_places(c);
 	hide_places(c);
 	open_places(c);
+	kernel_mounts(c);
 	for (size_t i = 0; c->w->others && i < c->w->others->n; i++) {
 		const char *path = c->w->others->v[i];
 

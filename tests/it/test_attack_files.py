@@ -3,6 +3,7 @@ import os
 import resource
 import shutil
 import socket
+import subprocess
 
 import harness
 import jailbox
@@ -173,3 +174,23 @@ def test_an_app_that_comes_later(inst, open_app, write_unit):
     inst.wait_state("nosy", "running")
     assert not inst.peek("nosy")["restart_needed"]
     assert "Error" in get(port, "/read", f"{late}/data")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", ["strict", "open"])
+def test_a_second_proc_of_the_host(inst, mode):
+    """A chroot with its own /proc in sight of an app does not show it the processes of the host."""
+    box = jailbox.Box(inst, mode)
+    top = os.path.join(inst.base, "chroot")
+    for d in ("proc", "a mq", "etc"):
+        os.makedirs(os.path.join(top, d))
+    subprocess.run(["mount", "-t", "proc", "proc", f"{top}/proc"], check=True)
+    subprocess.run(["mount", "-t", "mqueue", "mqueue", f"{top}/a mq"], check=True)
+    try:
+        options = ["--read", top] if mode == "strict" else []
+        results = box.attack("list", f"{top}/etc", "/", "list", f"{top}/proc", "/", "read", f"{top}/proc/1/cmdline", "/",
+                             "list", f"{top}/a mq", options=options)
+        assert results[0] == "ok" and all(r in jailbox.REFUSED for r in results[1:]), results
+    finally:
+        subprocess.run(["umount", f"{top}/proc", f"{top}/a mq"], check=True)
+        box.close()

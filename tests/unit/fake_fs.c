@@ -194,6 +194,16 @@ static int fake_bound(void *data, struct strv *ret)
 	return 0;
 }
 
+static int fake_mounts(void *data, const char *type, struct strv *ret)
+{
+	struct fake_fs *f = data;
+
+	for (size_t i = 0; i < f->n; i++)
+		if (S_ISDIR(f->v[i].mode) && f->v[i].text && strcmp(f->v[i].text, type) == 0)
+			strv_add(ret, f->v[i].path);
+	return 0;
+}
+
 struct plan_fs fake_fs_view(struct fake_fs *f)
 {
 	return (struct plan_fs){
@@ -204,6 +214,7 @@ struct plan_fs fake_fs_view(struct fake_fs *f)
 		.scan = fake_scan,
 		.socket_live = fake_live,
 		.bound = fake_bound,
+		.mounts = fake_mounts,
 		.data = f,
 	};
 }

@@ -14,9 +14,9 @@ struct fake_fs {
 };
 /*
  * One entry as text, "KIND[:UID[:MODE]] PATH [REST]":
- *   d directory, f file (REST "= content", \n is a newline), x executable file, l link (REST "-> target"), s
- * socket (REST "live"), p FIFO, c character device, b block device. MODE is octal. 0, or -1 for a line that
- * makes no sense.
+ *   d directory (REST "= TYPE": a file system of that type is mounted there), f file (REST "= content", \n is
+ * a newline), x executable file, l link (REST "-> target"), s socket (REST "live"), p FIFO, c character
+ * device, b block device. MODE is octal. 0, or -1 for a line that makes no sense.
  */
 int fake_fs_add(struct fake_fs *f, const char *line);
 struct plan_fs fake_fs_view(struct fake_fs *f);
