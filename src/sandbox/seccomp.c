@@ -26,6 +26,7 @@
 #include <errno.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <string.h>
@@ -138,6 +139,27 @@ static int deny_namespaces(scmp_filter_ctx s)
 	return r;
 }
 
+/* The internet, but not every protocol over it: a socket() of these loads a kernel module that nobody else on
+ * the machine uses. TCP, UDP, ping and MPTCP (Go's listeners) stay. */
+static int deny_protocols(scmp_filter_ctx s)
+{
+	static const unsigned families[] = {AF_INET, AF_INET6};
+	static const unsigned types[] = {SOCK_RDM, SOCK_SEQPACKET, SOCK_DCCP};
+	static const unsigned protocols[] = {IPPROTO_DCCP, 115 /* L2TP */, IPPROTO_SCTP, IPPROTO_UDPLITE,
+					     256 /* SMC */};
+	int r = 0;
+
+	for (size_t f = 0; f < ELEMENTS(families); f++) {
+		for (size_t i = 0; r == 0 && i < ELEMENTS(types); i++)
+			r = DENY(NR(socket), EPROTONOSUPPORT, 2, ARG(0, SCMP_CMP_EQ, families[f]),
+				 ARG(1, SCMP_CMP_MASKED_EQ, 0xf, types[i]));
+		for (size_t i = 0; r == 0 && i < ELEMENTS(protocols); i++)
+			r = DENY(NR(socket), EPROTONOSUPPORT, 2, ARG(0, SCMP_CMP_EQ, families[f]),
+				 ARG(2, SCMP_CMP_MASKED_EQ, 0xffffffffu, protocols[i]));
+	}
+	return r;
+}
+
 /* Allowed: AF_UNIX (perhaps), AF_INET, AF_INET6, AF_NETLINK for routes. 64-bit compares: a family with high
  * bits set is above AF_NETLINK, so that "equal" cannot be walked past. */
 static int deny_sockets(scmp_filter_ctx s, bool unix_allowed)
@@ -149,6 +171,8 @@ static int deny_sockets(scmp_filter_ctx s, bool unix_allowed)
 			r = DENY(NR(socket), EAFNOSUPPORT, 1, ARG(0, SCMP_CMP_EQ, family));
 	if (r == 0)
 		r = DENY(NR(socket), EPERM, 2, ARG(0, SCMP_CMP_EQ, AF_NETLINK), ARG(2, SCMP_CMP_NE, 0));
+	if (r == 0)
+		r = deny_protocols(s);
 	if (r == 0)
 		r = DENY(NR(socketpair), EAFNOSUPPORT, 1, ARG(0, SCMP_CMP_NE, AF_UNIX));
 	if (r < 0 || unix_allowed)

@@ -71,6 +71,10 @@ def test_socket_families(box):
     for protocol in (4, 9, 12, 15, 16):
         assert box.attack("socket", AF_NETLINK, 3, protocol) == "EPERM", protocol
     assert box.attack("socket", AF_INET, 3, 1) == "EPERM"  # raw
+    for family in AF_INET, 10:  # what would load a module: DCCP, SCTP, L2TP, UDP-Lite, SMC
+        for kind, protocol in (6, 33), (5, 0), (5, 132), (1, 132), (2, 115), (2, 136), (1, 256), (1, 256 + (1 << 32)):
+            assert box.attack("socket", family, kind, protocol) == "EPROTONOSUPPORT", (family, kind, protocol)
+        assert box.attack("socket", family, 1, 0, "/", "socket", family, 2, 0, "/", "socket", family, 1, 6) == ["ok"] * 3
     assert box.attack("socket", AF_UNIX, 1, 0, "/", "socket", AF_UNIX, 2, 0, "/", "socket", AF_UNIX, 5, 0) == ["EPERM"] * 3
     assert box.attack("socketpair", AF_UNIX, 1, "/", "socketpair", AF_UNIX, 5) == ["ok", "ok"]
     assert box.attack("socketpair", AF_UNIX, 2, "/", "socketpair", AF_UNIX, 3) == ["EPERM", "EPERM"]
