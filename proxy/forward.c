@@ -192,11 +192,12 @@ static void on_inner_connected(struct loop_io *io, unsigned events)
 		inbound_try(c);
 }
 
-/* Next family to try in this round, or -1 when both were refused. */
+/* Next family to try in this round, or -1 when both were refused. A client that is not loopback has a family
+ * of its own: an app that listens on both is to see its address, not a stand-in of the other family. */
 static int next_family(const struct inbound *c)
 {
 	const struct port *p = port_find(c->f, c->app_port);
-	int first = p && p->family == AF_INET6;
+	int first = c->peer.family ? c->peer.family == AF_INET6 : p && p->family == AF_INET6;
 
 	if (c->f->pool.family == AF_INET)
 		return c->refused & 1 ? -1 : 0;

@@ -13,5 +13,5 @@ EXTRA_DIST += tests/lib/jailbox.py tests/it/test_jail_files.py tests/it/test_jai
 	tests/it/test_jail_process.py
 EXTRA_DIST += tests/README.md tests/lib/harness.py tests/lib/appserver.py tests/it/conftest.py tests/it/pytest.ini
 # the network, end to end
-EXTRA_DIST += tests/lib/agent.py tests/lib/netsup.py tests/it/test_net_closed.py tests/it/test_net_egress.py \
+EXTRA_DIST += tests/lib/agent.py tests/lib/netsup.py tests/it/test_net_closed.py tests/it/test_net_egress.py tests/it/test_net_inbound.py \
 	tests/it/test_net_report.py

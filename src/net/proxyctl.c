@@ -304,7 +304,8 @@ static void on_exited(struct loop_io *io, unsigned events)
 	wire_destroy(p->wire);
 	p->wire = NULL;
 	if (WIFSIGNALED(status))
-		(void)snprintf(why, sizeof why, "sbxsv-proxy was killed by %s", strsignal(WTERMSIG(status)));
+		(void)snprintf(why, sizeof why, "sbxsv-proxy was killed by signal %d (%s)", WTERMSIG(status),
+			       strsignal(WTERMSIG(status)));
 	else
 		(void)snprintf(why, sizeof why, "sbxsv-proxy ended with status %d", WEXITSTATUS(status));
 	log_warning("%s; it is started again", why);

@@ -110,12 +110,6 @@ def test_status_and_events_tell_what_was_refused(lab, sup):
     assert line["hint"] == "Allow=b.test" and line["app"] == "box"
 
 
-def memory(pid):
-    """Private memory in KiB."""
-    with open(f"/proc/{pid}/smaps_rollup") as f:
-        return sum(int(line.split()[1]) for line in f if line.startswith("Private"))
-
-
 FLOOD = """
 import threading
 left, lock, bad = [COUNT], threading.Lock(), []
@@ -149,7 +143,7 @@ def test_a_flood_of_refusals_is_folded_and_counted(lab, sup):
     sup.refused("other", "seen.test:443")
     total = 10000
     assert sup.run("box", FLOOD.replace("COUNT", "200")) == []
-    before = [memory(sup.daemon_pid()), memory(sup.proxy_pid())]
+    before = [netsup.memory(sup.daemon_pid()), netsup.memory(sup.proxy_pid())]
     assert sup.run("box", FLOOD.replace("COUNT", str(total - 200))) == []
     # every one of them is counted: in status, and in the events, which are few
     harness.wait_for(lambda: sup.peek("box")["counters"]["out_denied"] == total, 30, "all refusals in the counters")
@@ -161,6 +155,6 @@ def test_a_flood_of_refusals_is_folded_and_counted(lab, sup):
     assert len(s["denied"]) <= 32 and sum(d["count"] for d in s["denied"] if d["host"] == "same.evil.test") > 0
     # in memory too: what the flood left behind is little, and did not push out what others did
     for was, pid in zip(before, (sup.daemon_pid(), sup.proxy_pid())):
-        assert memory(pid) - was < 4096, f"{harness.describe(pid)}: {was} KiB, now {memory(pid)}"
+        assert netsup.memory(pid) - was < 4096, f"{harness.describe(pid)}: {was} KiB, now {netsup.memory(pid)}"
     assert "seen.test" in sup.ok("events", "other") and len(sup.ok("events", "box").splitlines()) < 200
     assert sup.run("box", "result = get('http://a.test/')[0]") == 200

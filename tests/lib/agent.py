@@ -164,7 +164,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply(json.dumps(answer))
 
     def log_message(self, fmt, *args):
-        print(fmt % args, flush=True)
+        pass
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -173,6 +173,9 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self, bind):
         self.address_family = family(bind)
         super().__init__((bind, int(os.environ["PORT"])), Handler)
+
+    def handle_error(self, request, client_address):
+        pass
 
     def server_bind(self):
         if self.address_family == socket.AF_INET6:

@@ -137,7 +137,8 @@ def run_isolated(fn, *args, timeout=240, keep_uid=False, **kwargs):
             _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
             _enter_namespaces(keep_uid)
             inner = os.fork()
-            if inner == 0:  # pid 1 of the lab: everything dies with it
+            if inner == 0:  # pid 1 of the lab: everything dies with it, and it with us (fork() clears that)
+                _libc.prctl(1, signal.SIGKILL)
                 _run_body(fn, args, kwargs, w)
             os.close(w)
             _, status = os.waitpid(inner, 0)

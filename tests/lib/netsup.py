@@ -148,3 +148,19 @@ def lab(fn):
     wrapper.__signature__ = inspect.Signature([p for n, p in inspect.signature(fn).parameters.items()
                                                if n not in ("lab", "sup")])
     return wrapper
+
+
+def memory(pid):
+    """Private memory in KiB."""
+    with open(f"/proc/{pid}/smaps_rollup") as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith("Private"))
+
+
+def raises(kind):
+    import pytest
+    return pytest.raises(kind)
+
+
+def skip(why):
+    import pytest
+    pytest.skip(why)
