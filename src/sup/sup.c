@@ -137,6 +137,11 @@ static int state_dir(const char *path, struct err **e)
 		return -1;
 	(void)unlinkat(fd, ".probe", 0);
 	probe = openat(fd, ".probe", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (probe < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+		log_warning("%s: %s; the apps run, but logs, events and records are lost until there is room",
+			    path, strerror(errno));
+		return 0;
+	}
 	if (probe < 0)
 		return err_sys(e, errno,
 			       "%s is not writable: sbxsv keeps logs and its own records there (--state DIR "
