@@ -154,6 +154,52 @@ def test_an_answer_that_is_not_public_is_refused(lab, sup):
     assert trap.count == 0
 
 
+def fickle_dns(lab, answers):
+    """A name server that gives the next of `answers` (lists of IPv4 addresses) to each question for an A record, TTL 0."""
+    server = lab.inet.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind((lab.DNS, 53))
+    asked = [0]
+
+    def serve():
+        while True:
+            q, peer = server.recvfrom(4096)
+            end = q.index(0, 12) + 5
+            addresses = []
+            if q[end - 4:end - 2] == b"\0\x01":
+                addresses = answers[asked[0] % len(answers)]
+                asked[0] += 1
+            head = q[:2] + b"\x81\x80\0\x01" + len(addresses).to_bytes(2, "big") + bytes(4)
+            records = [b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04" + socket.inet_aton(a) for a in addresses]
+            server.sendto(head + q[12:end] + b"".join(records), peer)
+    threading.Thread(target=serve, daemon=True).start()
+    return asked
+
+
+@netsup.lab
+def test_a_name_that_changes_its_address_is_dialled_where_it_was_judged(lab, sup):
+    asked = fickle_dns(lab, [["11.2.0.10"], ["11.1.0.2"], ["11.2.0.10"], ["127.0.0.1"], ["11.2.0.10", "10.0.0.1"]])
+    lab.echo_site("11.2.0.10", 8080)
+    trap = Trap(8080)
+    sup.agent("box", "Allow=fickle.test")
+    sup.up_all()
+    answers = sup.run("box", "result = [connect('fickle.test:8080')[0] for _ in range(20)]")
+    assert answers == [200, 403, 200, 403, 403] * 4 and asked[0] == 20 and trap.count == 0
+    # an answer for all who ask at the same time is one answer, and judged for each of them
+    sup.run("box", """
+        bad = []
+        def ask():
+            for _ in range(10):
+                status = connect("fickle.test:8080")[0]
+                if status not in (200, 403):
+                    bad.append(status)
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert not bad, bad
+    """)
+    assert trap.count == 0
+
+
 @netsup.lab
 def test_allowaddress_deny_and_ports(lab, sup):
     lab.dns({"nas.test": ["192.168.77.2"], "a.test": ["11.2.0.10"], "x.a.test": ["11.2.0.10"], "b.test": ["11.2.0.11"],
