@@ -269,10 +269,11 @@ static bool only_root_changes(const struct stat *st)
 
 /* Every directory on the way to a hidden place, as far up as the jail shows it: whoever renames one of them
  * takes the covers below it along. Where the app may write, nothing can be shut; guard.c lets no secret lie
- * below that. */
-static void shut_way(struct plan_ctx *c, const struct plan_place *p)
+ * below that. True when there was one. */
+static bool shut_way(struct plan_ctx *c, const struct plan_place *p)
 {
 	CLEANUP_FREE char *dir = path_dirname(p->path);
+	bool any = false;
 
 	while (strcmp(dir, "/") != 0) {
 		const struct plan_grant *g = shown_by(c, dir);
@@ -281,27 +282,29 @@ static void shut_way(struct plan_ctx *c, const struct plan_place *p)
 		char *up;
 
 		if (!g || g->p.access != PLAN_READ || plan_inside_hidden(c, dir))
-			return;
+			break;
 		reason = xstrdup(g->p.reason); /* adding moves the grants */
 		if (c->w->fs.lstat(c->w->fs.data, dir, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    !only_root_changes(&st))
+		    !only_root_changes(&st)) {
 			plan_grant_add(c, dir, PLAN_READ, true, SOURCE_IMPLIED, reason)->p.shut = true;
+			any = true;
+		}
 		up = path_dirname(dir);
 		free(dir);
 		dir = up;
 	}
+	return any;
 }
 
+/* What is not there is hidden as well where it may come: it might do so between this look and the launch. */
 void plan_hide_places(struct plan_ctx *c)
 {
-	for (size_t i = 0; i < c->n_places; i++)
-		if (is_hidden(c, &c->places[i]))
-			shut_way(c, &c->places[i]);
 	for (size_t i = 0; i < c->n_places; i++) {
 		const struct plan_place *p = &c->places[i];
+		bool hidden = is_hidden(c, p), may_come = hidden && shut_way(c, p);
 
-		if ((p->exists || p->create) && is_hidden(c, p))
-			plan_grant_add(c, p->path, PLAN_HIDE, p->dir || p->create, SOURCE_SYSTEM, p->reason)
-				->p.create = !p->exists;
+		if (hidden && (p->exists || p->create || may_come))
+			plan_grant_add(c, p->path, PLAN_HIDE, p->dir || !p->exists, SOURCE_SYSTEM, p->reason)
+				->p.create = p->create && !p->exists;
 	}
 }
