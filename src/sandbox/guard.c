@@ -54,48 +54,6 @@ static const struct never kernel[] = {
 static const char *const read_only[] = {
 	"/etc", "/usr", "/bin", "/sbin",           "/lib",          "/lib32",          "/lib64", "/boot",
 	"/sys", "/nix", "/gnu", "/var/spool/cron", "/var/lib/dpkg", "/var/lib/systemd"};
-/* Below a home directory: whoever writes here runs code as the user at the next login. Read-only in every
- * jail. */
-static const char *const login_places[] = {
-	".bashrc",
-	".bash_profile",
-	".bash_login",
-	".bash_logout",
-	".profile",
-	".zshrc",
-	".zshenv",
-	".zprofile",
-	".zlogin",
-	".zlogout",
-	".kshrc",
-	".cshrc",
-	".tcshrc",
-	".login",
-	".inputrc",
-	".xinitrc",
-	".xsession",
-	".xsessionrc",
-	".xprofile",
-	".pam_environment",
-	".gitconfig",
-	".config/git",
-	".config/fish",
-	".config/autostart",
-	".config/autostart-scripts",
-	".config/plasma-workspace",
-	".config/environment.d",
-	".config/systemd",
-	".local/share/systemd",
-	".local/share/applications",
-	".local/share/dbus-1",
-	".config/sway",
-	".config/i3",
-	".config/hypr",
-	".vimrc",
-	".config/nvim",
-	".emacs.d",
-	".crontab",
-};
 /* Never granted as a toolchain, nor anything above: they hold everything. Relative to a home directory. */
 static const char *const not_prefixes[] = {
 	".local", ".local/bin", ".local/lib", ".local/share", ".local/state", ".config",   ".cache",
@@ -106,7 +64,7 @@ static const char *const xdg_variables[] = {"XDG_CONFIG_HOME", "XDG_DATA_HOME", 
 
 /* --- judging one grant --- */
 
-static bool refuse(struct plan_ctx *c, const struct plan_ask *a, const char *why, const char *advice)
+bool plan_refuse(struct plan_ctx *c, const struct plan_ask *a, const char *why, const char *advice)
 {
 	CLEANUP_FREE char *leads = NULL;
 	const char *written = a->written + (a->written[0] == '-');
@@ -124,26 +82,27 @@ static bool guard_never(struct plan_ctx *c, const struct plan_ask *a)
 
 	for (size_t i = 0; i < ELEMENTS(kernel); i++)
 		if (path_is_below(path, kernel[i].path))
-			return refuse(c, a, "this is never granted", kernel[i].advice);
+			return plan_refuse(c, a, "this is never granted", kernel[i].advice);
 	for (size_t i = 0; i < ELEMENTS(never); i++)
 		if (strcmp(path, never[i].path) == 0)
-			return refuse(c, a, "this is never granted as a whole", never[i].advice);
+			return plan_refuse(c, a, "this is never granted as a whole", never[i].advice);
 	if (strcmp(path, "/sys") == 0 || (str_starts(path, "/lib") && !strchr(path + 1, '/')))
-		return refuse(c, a, "this is never granted as a whole", "name what the app needs below it");
+		return plan_refuse(c, a, "this is never granted as a whole",
+				   "name what the app needs below it");
 	for (size_t i = 0; i < c->homes.n; i++) {
 		if (strcmp(path, c->homes.v[i]) == 0)
-			return refuse(c, a, "this is a home directory",
-				      "name a directory below it, such as ~/apps/NAME");
+			return plan_refuse(c, a, "this is a home directory",
+					   "name a directory below it, such as ~/apps/NAME");
 		if (path_is_below(c->homes.v[i], path))
-			return refuse(c, a, "a home directory lies in it",
-				      "name a directory below the home directory");
+			return plan_refuse(c, a, "a home directory lies in it",
+					   "name a directory below the home directory");
 	}
 	if (!a->write || a->socket)
 		return true;
 	for (size_t i = 0; i < ELEMENTS(read_only); i++)
 		if (path_is_below(path, read_only[i]))
-			return refuse(c, a, "this belongs to the system and is never writable",
-				      "use a directory below /var/lib or a home directory");
+			return plan_refuse(c, a, "this belongs to the system and is never writable",
+					   "use a directory below /var/lib or a home directory");
 	return true;
 }
 
@@ -162,7 +121,7 @@ static bool refuse_secret(struct plan_ctx *c, const struct plan_ask *a, const st
 		why = xasprintf("%s is a secret place", s->path);
 		advice = xasprintf("Secret=%s grants it, and shows so in status", s->name);
 	}
-	return refuse(c, a, why, advice);
+	return plan_refuse(c, a, why, advice);
 }
 
 static bool is_own(const struct plan_ctx *c, const char *path)
@@ -196,13 +155,13 @@ static bool refuse_sbxsv(struct plan_ctx *c, const struct plan_ask *a, const str
 			 bool inside)
 {
 	if (!inside)
-		return refuse(c, a, "something of sbxsv itself lies in it", "choose another directory");
+		return plan_refuse(c, a, "something of sbxsv itself lies in it", "choose another directory");
 	for (size_t i = 0; i < c->homes.n; i++)
 		if (path_is_below(c->homes.v[i], p->path))
-			return refuse(c, a, "the home directory of the app's user lies in sbxsv's own",
-				      "give that user another one: usermod --move-home --home "
-				      "/var/lib/sbxsv-home sbxsv");
-	return refuse(c, a, p->reason, "choose another directory");
+			return plan_refuse(c, a, "the home directory of the app's user lies in sbxsv's own",
+					   "give that user another one: usermod --move-home --home "
+					   "/var/lib/sbxsv-home sbxsv");
+	return plan_refuse(c, a, p->reason, "choose another directory");
 }
 
 /* Another app has the whole of this directory too, so that places of it below are not news to this one. */
@@ -237,54 +196,22 @@ static bool guard_place(struct plan_ctx *c, const struct plan_ask *a, const stru
 		if (above && (!a->write || is_shared(c, a->where->path)))
 			return true;
 		if (above)
-			return refuse(c, a, "another app's directory lies in it",
-				      "keep the directories of apps side by side");
-		return refuse(c, a, p->reason,
-			      "DataDirectory= of the same path in both units shares a directory");
+			return plan_refuse(c, a, "another app's directory lies in it",
+					   "keep the directories of apps side by side");
+		return plan_refuse(c, a, p->reason,
+				   "DataDirectory= of the same path in both units shares a directory");
 	case PLACE_FILE:
 		if (above || !inside)
 			return true;
-		return refuse(c, a, p->reason, "an app never sees this file");
+		return plan_refuse(c, a, p->reason, "an app never sees this file");
 	case PLACE_HIDE: /* wins when everything is known, see plan.c */
 		if (!a->own || strcmp(a->where->path, p->path) != 0)
 			return true;
-		return refuse(c, a, p->reason, "one of the two lines is too much");
+		return plan_refuse(c, a, p->reason, "one of the two lines is too much");
 	case PLACE_MACHINE:
 		return true;
 	}
 	return true;
-}
-
-static bool guard_login(struct plan_ctx *c, const struct plan_ask *a)
-{
-	for (size_t h = 0; h < c->homes.n; h++) {
-		for (size_t i = 0; i < ELEMENTS(login_places); i++) {
-			CLEANUP_FREE char *place = xasprintf("%s/%s", c->homes.v[h], login_places[i]);
-
-			if (path_is_below(a->where->path, place))
-				return refuse(c, a, "whoever writes there runs commands at the next login",
-					      "it is never writable");
-		}
-	}
-	return true;
-}
-
-static bool is_path_directory(const struct plan_ctx *c, const char *path)
-{
-	const char *lists[] = {plan_env_get(c->w->environ, "PATH"), c->w->program_dirs};
-
-	for (size_t i = 0; i < ELEMENTS(lists); i++) {
-		for (const char *s = lists[i]; s && *s;) {
-			size_t len = strcspn(s, ":"), n = len;
-
-			while (n > 1 && s[n - 1] == '/')
-				n--;
-			if (strlen(path) == n && strncmp(path, s, n) == 0)
-				return true;
-			s += len + (s[len] == ':');
-		}
-	}
-	return false;
 }
 
 bool plan_guard(struct plan_ctx *c, const struct plan_ask *a)
@@ -296,10 +223,7 @@ bool plan_guard(struct plan_ctx *c, const struct plan_ask *a)
 			return false;
 	if (!a->write || a->socket)
 		return true;
-	if (is_path_directory(c, a->where->path))
-		return refuse(c, a, "it is a directory of PATH, where people run programs from",
-			      "use another directory");
-	return guard_login(c, a);
+	return plan_guard_locked(c, a);
 }
 
 /* In root mode a user's link must not lead the supervisor, who passes every directory, out of that user's
@@ -391,26 +315,4 @@ bool plan_guard_prefix(const struct plan_ctx *c, const char *dir)
 			return false;
 	}
 	return true;
-}
-
-static void lock_path(struct plan_ctx *c, const char *path, const char *reason)
-{
-	CLEANUP_WHERE struct plan_where w = {0};
-
-	plan_resolve(c, path, &w);
-	if (!w.error && plan_writable(c, w.path))
-		plan_grant_add(c, w.path, PLAN_READ, S_ISDIR(w.st.st_mode), SOURCE_LOCK, reason);
-}
-
-/* What runs at login needs no lock: its places lie directly in a home directory, ~/.config or ~/.local, none
- * of which is ever granted as a whole. */
-void plan_guard_locks(struct plan_ctx *c)
-{
-	const char *list = plan_env_get(c->w->environ, "PATH");
-	CLEANUP_FREE char *dirs = xstrdup(list ? list : "");
-	char *save = NULL;
-
-	for (char *d = strtok_r(dirs, ":", &save); d; d = strtok_r(NULL, ":", &save))
-		if (d[0] == '/')
-			lock_path(c, d, "never writable: a directory of PATH");
 }

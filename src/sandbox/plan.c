@@ -59,6 +59,8 @@ static void ctx_finish(struct plan_ctx *c)
 	strv_clear(&c->own);
 	strv_clear(&c->homes);
 	strv_clear(&c->search);
+	strv_clear(&c->login);
+	strv_clear(&c->path_dirs);
 }
 
 static void identity(struct plan_ctx *c)

@@ -79,7 +79,8 @@ struct plan_ctx {
 	struct strv own;    /* app and data directories, resolved */
 	struct strv homes;  /* of the app's user and of the supervisor's, resolved; "/" is left out */
 	struct strv search; /* the app's PATH, as written */
-	char **known;       /* hash set of directories known to be no symlink */
+	struct strv login, path_dirs; /* never writable, resolved */
+	char **known;                 /* hash set of directories known to be no symlink */
 	size_t n_known, cap_known;
 	size_t problems_before;
 };
@@ -124,14 +125,19 @@ bool plan_guard_own_link(struct plan_ctx *c, const struct plan_ask *a, const cha
 			 const char *leads_to);
 /* A toolchain may be granted as this whole directory. */
 bool plan_guard_prefix(const struct plan_ctx *c, const char *dir);
-/* Read-only entries inside writable trees: PATH directories, autostart... */
-void plan_guard_locks(struct plan_ctx *c);
+/* Adds the problem; false. */
+bool plan_refuse(struct plan_ctx *c, const struct plan_ask *a, const char *why, const char *advice);
 const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *path);
 /* At or inside a hidden place of this app. */
 bool plan_inside_hidden(const struct plan_ctx *c, const char *path);
 /* When all grants are known: hides the hidden places, and shuts the directories that show their names. */
 void plan_hide_places(struct plan_ctx *c);
 bool plan_secret_granted(const struct unit *u, const char *name);
+
+/* --- plan_locks.c: what is never writable --- */
+bool plan_guard_locked(struct plan_ctx *c, const struct plan_ask *a);
+/* Read-only entries inside writable trees. */
+void plan_guard_locks(struct plan_ctx *c);
 
 /* --- toolchain.c, plan_search.c --- */
 void plan_toolchain(struct plan_ctx *c);

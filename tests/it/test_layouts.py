@@ -414,3 +414,32 @@ def test_control_socket_even_by_mistake(inst):
     for name in "abc":
         inst.wait_state(name, "failed")
         assert "is refused" in inst.sbxsv("status", name).out
+
+
+WRITER = """
+import json, os, sys, time
+out = {}
+def attempt(name, fn):
+    try:
+        fn()
+        out[name] = "ok"
+    except OSError as e:
+        out[name] = e.strerror
+attempt("in", lambda: open("a/bin/ls", "w"))
+attempt("rename", lambda: os.rename("a", "b"))
+attempt("beside", lambda: open("a/x", "w"))
+with open("out.tmp", "w") as f:
+    json.dump(out, f)
+os.rename("out.tmp", "out.json")
+time.sleep(1000)
+"""
+
+
+def test_a_directory_of_path_stays_what_it_is(inst, tree):
+    """A directory of the person's PATH inside the app's own: neither written to nor exchanged by renaming what is above."""
+    d = inst.app_dir("a", {"w.py": WRITER})
+    tree.dir(f"{d}/a/bin")
+    inst.env["PATH"] += f":{d}/a/bin"
+    inst.write_unit("a", f"[App]\nExec={harness.PYTHON} w.py\nWorkingDirectory={d}\n")
+    inst.up()
+    assert wait_out(inst, d) == {"in": "Read-only file system", "rename": "Device or resource busy", "beside": "ok"}
