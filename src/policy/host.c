@@ -42,7 +42,8 @@ static int bad_byte(unsigned char c, struct err **e)
 		return err_set(e, EINVAL,
 			       "a host name is ASCII: write an international name in its xn-- form");
 	if (c > 0x20 && c < 0x7f)
-		return err_set(e, EINVAL, "'%c' cannot be part of a host name", c);
+		return err_set(e, EINVAL, "'%c' cannot be part of a host name%s", c,
+			       c == ',' ? ": separate hosts by spaces" : "");
 	return err_set(e, EINVAL, "byte 0x%02x cannot be part of a host name", c);
 }
 

@@ -166,6 +166,17 @@ static int name_rule(const char *host, size_t len, enum rule_key key, struct rul
 	return 0;
 }
 
+/* A user name in it may come with a password: then nothing of it is repeated. */
+static int a_url(const char *text, const char *host, struct err **e)
+{
+	int n = (int)strcspn(host, "/?#");
+
+	if (!n || memchr(host, '@', (size_t)n))
+		return err_set(e, EINVAL, "write the host only, without \"%.*s\"", (int)(host - text), text);
+	return err_set(e, EINVAL, "write the host only, without \"%.*s\": %.*s", (int)(host - text), text, n,
+		       host);
+}
+
 /* Shapes that people write by mistake, each with the answer to it. */
 static int common_mistakes(const char *text, enum rule_key key, struct err **e)
 {
@@ -174,8 +185,7 @@ static int common_mistakes(const char *text, enum rule_key key, struct err **e)
 	if (strlen(text) > 2 * HOST_MAX)
 		return err_set(e, EINVAL, "the rule is too long for a host name");
 	if (strstr(text, "://"))
-		return err_set(e, EINVAL, "write the host only, without \"%.*s\"",
-			       (int)(strstr(text, "://") - text + 3), text);
+		return a_url(text, strstr(text, "://") + 3, e);
 	if (strchr(text, '@'))
 		return err_set(e, EINVAL, "write the host only, without a user name");
 	if (strchr(text, '/'))

@@ -210,8 +210,15 @@ static void env_file(struct plan_ctx *c, const struct unit_value *v)
 	if (w.error == ENOENT && optional)
 		return;
 	if (w.error || !S_ISREG(w.st.st_mode)) {
-		plan_problem(c, v->origin, "EnvironmentFile=%s: %s", v->text,
-			     w.error ? strerror(w.error) : "not a regular file");
+		if (w.error == ENOENT)
+			plan_problem(c, v->origin,
+				     "EnvironmentFile=%s does not exist: make it, or write "
+				     "EnvironmentFile=-%s if it "
+				     "may be absent",
+				     v->text, v->text);
+		else
+			plan_problem(c, v->origin, "EnvironmentFile=%s: %s", v->text,
+				     w.error ? strerror(w.error) : "not a regular file");
 		return;
 	}
 	/* The app must not be able to point it at another app's secrets. */

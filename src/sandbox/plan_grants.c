@@ -108,10 +108,13 @@ static void app_directory(struct plan_ctx *c)
 		return; /* `sbxsv exec`: only what is asked for by --read and --write */
 	if (!a.origin)
 		a.origin = u->working_directory_origin;
+	if (str_eq(a.origin, u->working_directory_origin)) /* the key that the person wrote */
+		a.key = "WorkingDirectory";
 	plan_resolve(c, u->app_directory, &w);
 	if (w.error || !S_ISDIR(w.st.st_mode)) {
-		plan_problem(c, a.origin, "%s=%s %s: make the directory, or name the one the app lives in",
-			     a.key, a.written, w.error ? why_not(&w) : "is not a directory");
+		plan_problem(c, a.origin, "%s=%s %s: make the directory, or name the one the app lives in%s",
+			     a.key, a.written, w.error ? why_not(&w) : "is not a directory",
+			     strstr(a.written, " #") ? " (a comment needs its own line)" : "");
 		return;
 	}
 	if (!plan_guard(c, &a) || !plan_guard_links(c, &a))

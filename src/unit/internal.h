@@ -66,6 +66,10 @@ struct key_table {
 };
 extern const struct key_table unit_table, unit_conf_table;
 const struct unit_key *unit_key_find(const struct key_table *t, const char *section, const char *name);
+/* What a word of systemd, supervisord or pm2 is here: "is Exec= in [App]". NULL: not known. */
+const char *unit_foreign_key(const char *name);
+const char *unit_foreign_section(const char *name);
+
 /* Reports an unknown section or key with the nearest word, or the section it belongs to. */
 bool unit_key_section_check(const struct key_table *t, const char *section, const char *shown, unsigned line,
 			    struct unit_problems *p);

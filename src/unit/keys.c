@@ -226,7 +226,9 @@ bool unit_key_section_check(const struct key_table *t, const char *section, cons
 			strv_add(&names, t->v[i].section);
 	}
 	near = str_nearest(section, (const char *const *)names.v);
-	if (near)
+	if (unit_foreign_section(section))
+		unit_problem_add(p, shown, line, "[%s] %s", section, unit_foreign_section(section));
+	else if (near)
 		unit_problem_add(p, shown, line, "[%s] is not a section: did you mean [%s]?", section, near);
 	else
 		unit_problem_add(p, shown, line, "[%s] is not a section", section);
@@ -246,7 +248,10 @@ void unit_key_report_unknown(const struct key_table *t, const char *section, con
 			home = t->v[i].section;
 	}
 	near = str_nearest(name, (const char *const *)names.v);
-	if (home)
+	if (unit_foreign_key(name))
+		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: it %s", name, section,
+				 unit_foreign_key(name));
+	else if (home)
 		unit_problem_add(p, shown, line, "%s= is not a key of [%s]: it belongs in [%s]", name,
 				 section, home);
 	else if (near)

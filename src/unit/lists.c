@@ -40,7 +40,8 @@ static int add_listen(struct set *s, char *word, struct err **e)
 	if (parse_port(word, &l.host_port) < 0 || parse_port(colon ? colon + 1 : word, &l.app_port) < 0) {
 		if (colon)
 			*colon = ':';
-		return err_set(e, 0, "%s is neither PORT nor HOSTPORT:APPPORT (1 to 65535)", word);
+		return err_set(e, 0, "%s is neither PORT nor HOSTPORT:APPPORT (1 to 65535)%s", word,
+			       strpbrk(word, ".[") ? "; an address goes to ListenAddress=" : "");
 	}
 	for (size_t i = 0; i < u->n_listen; i++)
 		if (u->listen[i].host_port == l.host_port)
@@ -58,7 +59,10 @@ static int add_loopback(struct set *s, char *word, struct err **e)
 	uint16_t port;
 
 	if (parse_port(word, &port) < 0)
-		return err_set(e, 0, "%s is not a port (1 to 65535)", word);
+		return err_set(e, 0, "%s is not a port (1 to 65535)%s", word,
+			       strchr(word, ':')
+				       ? "; it is always this machine's loopback: write the port alone"
+				       : "");
 	for (size_t i = 0; i < u->n_loopback; i++)
 		if (u->loopback[i] == port)
 			return 0;

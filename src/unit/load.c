@@ -164,6 +164,14 @@ static void apply_defaults(const struct value_ctx *c, struct unit *u)
 	}
 }
 
+/* A bad value may be a good one with a comment behind it, which other formats have. */
+static const char *comment_hint(const char *raw, const char *error)
+{
+	bool comment = strstr(raw, " #") || strstr(raw, " ;") || strstr(raw, "\t#");
+
+	return comment && !strstr(error, "comment") ? " (a comment needs its own line)" : "";
+}
+
 /* `early`: the keys other values depend on. */
 static void apply_all(struct build *b, bool early)
 {
@@ -176,8 +184,8 @@ static void apply_all(struct build *b, bool early)
 			continue;
 		if (unit_value_set(&b->ctx, a->key, b->u, a->raw, a->origin, &e) < 0 &&
 		    !(err_code(e) == NO_HOME && b->home_reported)) {
-			unit_problem_add(b->p, a->shown, a->line, "[%s] %s: %s", a->key->section,
-					 a->key->name, err_msg(e));
+			unit_problem_add(b->p, a->shown, a->line, "[%s] %s: %s%s", a->key->section,
+					 a->key->name, err_msg(e), comment_hint(a->raw, err_msg(e)));
 			b->home_reported = b->home_reported || err_code(e) == NO_HOME;
 		}
 		if (!*a->raw)

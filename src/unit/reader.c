@@ -154,7 +154,11 @@ static bool take_header(struct reader *r)
 	if (!is_word(r->raw + 1)) {
 		CLEANUP_FREE char *t = unit_shown_text(r->raw + 1);
 
-		problem(r, "[%s] is not a section name", t);
+		problem(r,
+			str_starts(r->raw + 1, "program:")
+				? "[%s] is supervisord's: here one file is one app, and its section is [App]"
+				: "[%s] is not a section name",
+			t);
 		return false;
 	}
 	if (!r->h->section(r->h->data, r->raw + 1, r->line))

@@ -180,6 +180,8 @@ static int check_operator(const char *key, const char *s, struct err **e)
 	static const char *const ops[] = {"&&", "||", "|", "&", ";", ">", ">>", "<", "2>", "2>&1", "&>"};
 	size_t n = strcspn(s, " \t");
 
+	if (n == 1 && *s == '#')
+		return err_set(e, 0, "a comment needs its own line; quote the # if it belongs to the value");
 	for (size_t i = 0; i < ELEMENTS(ops); i++)
 		if (strlen(ops[i]) == n && memcmp(ops[i], s, n) == 0)
 			return err_set(e, 0, "%s= runs no shell, so %s has no meaning: quote it%s", key,

@@ -460,8 +460,8 @@ static void test_words(void **state)
 	     "xty");
 	EXEC("a $PORT ${PORT} :$PORT/ '$PORT' \\$PORT", "a", "80", "80", ":80/", "$PORT", "$PORT");
 	EXEC("a '%n' \"%n $PORT\"", "a", "t", "t 80");
-	EXEC("a # x;y a&b $ 5$ $1 ^foo$ 'a && b' '|'", "a", "#", "x;y", "a&b", "$", "5$", "$1", "^foo$",
-	     "a && b", "|");
+	EXEC("a '#' #x x;y a&b $ 5$ $1 ^foo$ 'a && b' '|'", "a", "#", "#x", "x;y", "a&b", "$", "5$", "$1",
+	     "^foo$", "a && b", "|");
 }
 
 static void test_words_refused(void **state)
@@ -479,6 +479,7 @@ static void test_words_refused(void **state)
 	bad_exec("a > b", "Shell=");
 	bad_exec("a $(b)", "runs no shell");
 	bad_exec("a `b`", "runs no shell");
+	bad_exec("a # what a does", "a comment needs its own line; quote the #");
 	bad_exec("a %z", "%z is not known");
 	bad_exec("a %", "'%' at the end");
 	bad_exec("a %i", "not NAME@INSTANCE");
@@ -549,6 +550,11 @@ static void test_between_keys(void **state)
 	bad(BASE "[Network]\nConnect=443\n", 5, "needs Egress=all");
 	bad(BASE "[Network]\nListen=4810\nListen=4810:80\n", 6, "named twice");
 	bad(BASE "[Network]\nListen=80\n", 5, "Listen=8080:80");
+	bad(BASE "[Network]\nListen=127.0.0.1:4810\n", 5, "an address goes to ListenAddress=");
+	bad(BASE "[Network]\nListen=4810 # web\n", 5, "(a comment needs its own line)");
+	bad(BASE "[Network]\nLoopback=localhost:5432\n", 5, "write the port alone");
+	bad(BASE "[Network]\nAllow=https://x.com:8443/v1\n", 5, "without \"https://\": x.com:8443");
+	bad(BASE "[Network]\nAllow=x.com, y.com\n", 5, "separate hosts by spaces");
 	bad(BASE "[Network]\nListen=4810:5432\nLoopback=5432\n", 6, "the app's own port");
 	bad(BASE "[Network]\nListenAddress=0.0.0.0\n", 5, "needs a Listen=");
 	bad(BASE "[Ready]\nType=listen\n", 5, "needs a Listen=");
@@ -579,6 +585,20 @@ static void test_egress_implied(void **state)
 	assert_int_equal(address->egress, UNIT_EGRESS_HOSTS);
 	assert_int_equal(all->egress, UNIT_EGRESS_ALL);
 	assert_int_equal(deny->egress, UNIT_EGRESS_OFF);
+}
+
+/* The words of other supervisors: their name here, and never accepted. */
+static void test_foreign_words(void **state)
+{
+	(void)state;
+	bad(BASE "ExecStart=/x\n", 4, "ExecStart= is not a key of [App]: it is Exec= in [App]");
+	bad(BASE "[Restart]\nRestart=always\n", 5, "it is Policy= in [Restart]");
+	bad(BASE "directory=/x\n", 4, "it is WorkingDirectory= in [App]");
+	bad(BASE "[Sandbox]\nPrivateTmp=yes\n", 5, "it is not needed: every jail is so");
+	bad(BASE "[Service]\nType=simple\n", 4, "[Service] is systemd's");
+	bad(BASE "[program:x]\ncommand=y\n", 4, "[program:x] is supervisord's");
+	/* what has this name elsewhere, and no foreign meaning, is still sent there */
+	bad(BASE "Http=/\n", 4, "it belongs in [Health]");
 }
 
 /* --- among units --- */
@@ -625,9 +645,8 @@ static void test_ports_of_two_units(void **state)
 
 	(void)state;
 	assert_int_equal(clashes(t, BASE "[Network]\nListen=4999 4810:80\n", &first), 1);
-	assert_string_equal(first,
-			    "t.app:5: port 4810 is already Listen= of app t (t.app:5): choose another "
-			    "host port, such as Listen=4811:80");
+	assert_string_equal(first, "t.app:5: port 4810 is already Listen= of app t (t.app:5): choose another "
+				   "host port, such as Listen=4811:80");
 	assert_int_equal(clashes(t, BASE "[Network]\nListen=4811:4810\n", &none), 0);
 	assert_int_equal(clashes(t, BASE "[Network]\nListen=4810\nListenAddress=127.0.0.2\n", &none), 0);
 	assert_int_equal(clashes(t, BASE "Enabled=no\n" LISTEN, &none), 0);
@@ -797,25 +816,16 @@ static void test_env_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_defaults),
-		cmocka_unit_test(test_everything),
-		cmocka_unit_test(test_every_key),
-		cmocka_unit_test(test_not_in_force),
-		cmocka_unit_test(test_words),
-		cmocka_unit_test(test_words_refused),
-		cmocka_unit_test(test_shell_line),
-		cmocka_unit_test(test_instance),
-		cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_between_keys),
-		cmocka_unit_test(test_egress_implied),
-		cmocka_unit_test(test_address_clash),
-		cmocka_unit_test(test_ports_of_two_units),
-		cmocka_unit_test(test_root_mode),
-		cmocka_unit_test(test_all_errors),
-		cmocka_unit_test(test_hostile_bytes),
-		cmocka_unit_test(test_diff),
-		cmocka_unit_test(test_names),
-		cmocka_unit_test(test_env_file),
+		cmocka_unit_test(test_defaults),       cmocka_unit_test(test_everything),
+		cmocka_unit_test(test_every_key),      cmocka_unit_test(test_not_in_force),
+		cmocka_unit_test(test_words),          cmocka_unit_test(test_words_refused),
+		cmocka_unit_test(test_shell_line),     cmocka_unit_test(test_instance),
+		cmocka_unit_test(test_lists),          cmocka_unit_test(test_between_keys),
+		cmocka_unit_test(test_egress_implied), cmocka_unit_test(test_foreign_words),
+		cmocka_unit_test(test_address_clash),  cmocka_unit_test(test_ports_of_two_units),
+		cmocka_unit_test(test_root_mode),      cmocka_unit_test(test_all_errors),
+		cmocka_unit_test(test_hostile_bytes),  cmocka_unit_test(test_diff),
+		cmocka_unit_test(test_names),          cmocka_unit_test(test_env_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
