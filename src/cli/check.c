@@ -341,6 +341,35 @@ static char *resolve(const char *path)
 	}
 }
 
+/* Would Read= of this path make a plan? The unit is changed. */
+static bool read_would_do(const struct cli *c, struct unit *u, const char *path)
+{
+	struct unit_problems problems = {0};
+	CLEANUP_PLAN struct plan *plan = NULL;
+	struct unit_list *l = &u->read;
+
+	VEC_GROW(l->v, l->n, l->cap);
+	l->v[l->n++] = (struct unit_value){.text = xstrdup(path), .origin = xstrdup("--path")};
+	plan = subject_plan(c, u, NULL, &problems);
+	unit_problems_clear(&problems);
+	return plan != NULL;
+}
+
+/* The line that would grant it; NULL where none does: what is sbxsv's own, another app's, or hidden by the
+ * unit. */
+static char *path_hint(const struct cli *c, struct unit *u, const char *path, const struct plan_path *by)
+{
+	static const char secret[] = "secret place (";
+	const char *name;
+
+	if (!by)
+		return read_would_do(c, u, path) ? xasprintf("Read=%s, or Write=", path) : NULL;
+	if (!str_starts(by->reason, secret))
+		return NULL;
+	name = by->reason + sizeof secret - 1;
+	return xasprintf("Secret=%.*s", (int)strcspn(name, ")"), name);
+}
+
 static int check_path(struct cli *c, const char *app, const char *path)
 {
 	struct unit_problems problems = {0};
@@ -348,7 +377,7 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	CLEANUP_PLAN struct plan *plan = NULL;
 	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
 			  *full = path_join(cwd ? cwd : "/", path);
-	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL;
+	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL, *hint = NULL;
 	const struct plan_fs fs = plan_fs_real();
 	const struct plan_path *by = NULL;
 	enum plan_access access;
@@ -365,11 +394,12 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	if (u->enforce == UNIT_ENFORCE_OFF)
 		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL);
 	access = plan_decide_on_disk(plan, &fs, full, &by);
+	hint = access == PLAN_HIDE ? path_hint(c, u, real, by) : NULL;
 	shown = xasprintf("%s (%s)", real,
 			  access == PLAN_WRITE  ? "read and write"
 			  : access == PLAN_READ ? "read only"
 						: "not there for the app");
-	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, NULL);
+	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, hint);
 }
 
 static int run(struct cli *c, const struct cli_args *a)

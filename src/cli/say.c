@@ -23,7 +23,7 @@ static void complain(const char *fmt, va_list ap)
 		if (!*line && !end)
 			break;
 		safe = str_escape(line, strlen(line));
-		fprintf(stderr, "%s%s\n", line == text ? "sbxsv: " : "  ", safe);
+		fprintf(stderr, "%s%s\n", line == text ? "sbxsv: " : *safe == ' ' ? "" : "  ", safe);
 	}
 }
 

@@ -1,8 +1,24 @@
 /* start, stop, restart, kill, reload: one request for each app, the worst exit code wins. */
 #include "cli/remote.h"
-#include <stdio.h>
+#include <string.h>
 
 enum { OPT_ALL = CLI_LONG, OPT_NO_WAIT };
+
+/* One block an app: lines that go on with it are indented. */
+static void complain(const char *text)
+{
+	CLEANUP_FREE char *copy = xstrdup(text);
+
+	for (char *block = copy, *end; block && *block; block = end) {
+		end = block;
+		do
+			end = strchr(end, '\n');
+		while (end && *++end == ' ');
+		if (end)
+			end[-1] = 0;
+		(void)cli_fail(CLI_FAILED, "%s", block);
+	}
+}
 
 static int one(struct ctl_client *cl, const char *verb, const char *app, bool wait)
 {
@@ -23,9 +39,10 @@ static int one(struct ctl_client *cl, const char *verb, const char *app, bool wa
 		return code;
 	text = js_str(reply, "message");
 	result = js_int_or(reply, "code", CLI_FAILED);
-	if (result)
-		return cli_fail(result > 0 && result <= CLI_REFUSED ? (int)result : CLI_FAILED, "%s",
-				text && *text ? text : "failed");
+	if (result) {
+		complain(text && *text ? text : "failed");
+		return result > 0 && result <= CLI_REFUSED ? (int)result : CLI_FAILED;
+	}
 	if (text && *text)
 		remote_print_lines("", text);
 	return CLI_OK;

@@ -57,7 +57,7 @@ static char *note_of(const struct js *app)
 		strbuf_adds(&b, "restart needed");
 	if (problem && js_value_str(problem))
 		strbuf_addf(&b, "%sunit has errors: %s", b.len ? "; " : "", js_value_str(problem));
-	if (reason)
+	if (reason && !problem) /* which is the reason */
 		strbuf_addf(&b, "%s%.*s", b.len ? "; " : "", (int)strcspn(reason, "\n"), reason);
 	if (next)
 		strbuf_addf(&b, "%snext start in %s", b.len ? "; " : "", next);
@@ -226,7 +226,9 @@ static void print_network(const struct js *app)
 	const struct js *n = js_get(app, "counters");
 	const char *label = "denied hosts";
 
-	field("egress", js_str(app, "egress"));
+	field("egress", str_eq(js_str(app, "egress"), "off")
+				? "off (it reaches no host; Allow=HOST grants one)"
+				: js_str(app, "egress"));
 	field_list("allow", js_get(app, "allow"));
 	field_list("deny", js_get(app, "deny"));
 	field_list("addresses", js_get(app, "allow_address"));

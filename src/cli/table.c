@@ -2,6 +2,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define LAST_MIN 20 /* a last column narrower than this is not worth cutting for */
 
 void table_add(struct table *t, const char *text)
 {
@@ -29,19 +33,49 @@ static size_t width(const char *s)
 	return n;
 }
 
+/* Columns of the terminal; 0: no terminal, nothing is cut. */
+static size_t terminal_width(void)
+{
+	struct winsize ws;
+
+	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 ? ws.ws_col : 0;
+}
+
+/* The last cell ends at the edge of the terminal, with "..." where it had more to say. */
+static void print_last(const char *cell, size_t at, size_t edge)
+{
+	size_t room = edge > at ? edge - at : 0, n = 0;
+	const char *end = cell;
+
+	if (!edge || width(cell) <= room || room < LAST_MIN) {
+		printf("%s\n", cell);
+		return;
+	}
+	while (*end && n + 3 < room) {
+		end++;
+		while (((unsigned char)*end & 0xc0) == 0x80)
+			end++;
+		n++;
+	}
+	printf("%.*s...\n", (int)(end - cell), cell);
+}
+
 void table_print(struct table *t)
 {
 	CLEANUP_FREE size_t *widths = xcalloc(t->columns, sizeof *widths);
+	size_t edge = terminal_width(), at = 0;
 
 	for (size_t i = 0; i < t->cells.n; i++)
 		if (width(t->cells.v[i]) > widths[i % t->columns])
 			widths[i % t->columns] = width(t->cells.v[i]);
+	for (size_t i = 0; i + 1 < t->columns; i++)
+		at += widths[i] + 2;
 	for (size_t i = 0; i < t->cells.n; i++) {
 		const char *cell = t->cells.v[i];
 		size_t column = i % t->columns;
 
 		if (column + 1 == t->columns)
-			printf("%s\n", cell);
+			print_last(cell, at, edge);
 		else
 			printf("%s%*s", cell, (int)(widths[column] - width(cell) + 2), "");
 	}

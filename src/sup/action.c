@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define LAST_LINES  5    /* of its log in the reason of a failure */
 #define UNKILLED_MS 5000 /* SIGKILL was sent and nothing happened: say so, and send it again */
 
 static void timer_fired(struct loop_timer *w)
@@ -80,73 +79,31 @@ static bool policy_wants_more(const struct unit *u, bool success)
 	return u->restart == UNIT_RESTART_ALWAYS || (u->restart == UNIT_RESTART_ON_FAILURE && !success);
 }
 
-/* The last lines that the app itself wrote; those of ours in the log say nothing new here. */
-static void add_last_output(const struct app *a, struct strbuf *b)
-{
-	CLEANUP_STRV struct strv lines = {0};
-	size_t theirs = 0, skip;
-
-	if (!a->logs)
-		return;
-	logs_tail(a->logs, 4 * LAST_LINES, &lines);
-	for (size_t i = 0; i < lines.n; i++)
-		theirs += !str_starts(lines.v[i], "[sbxsv] ");
-	if (theirs)
-		strbuf_adds(b, ". Last output:");
-	skip = theirs > LAST_LINES ? theirs - LAST_LINES : 0;
-	for (size_t i = 0; i < lines.n; i++) {
-		if (str_starts(lines.v[i], "[sbxsv] "))
-			continue;
-		if (skip)
-			skip--;
-		else
-			strbuf_addf(b, "\n  %.300s", lines.v[i]);
-	}
-}
-
-/* One paragraph: what happened, the last lines of its log, what to do. */
-static void explain_giveup(struct app *a, const char *cause, bool limit)
-{
-	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	CLEANUP_FREE char *hint =
-		xasprintf("read the log (sbxsv logs %s), repair it, then: sbxsv start %s", a->name, a->name);
-
-	strbuf_adds(&b, cause);
-	if (limit)
-		strbuf_addf(
-			&b,
-			"; it was started %u times within %lld s (LimitBurst=%u) and is not started again",
-			a->unit->limit_burst, (long long)(a->unit->limit_interval_ms / 1000),
-			a->unit->limit_burst);
-	else
-		strbuf_adds(&b, "; [Restart] Policy=no, so it is not started again");
-	add_last_output(a, &b);
-	app_say(a, hint, "%s", b.p);
-}
-
-static enum app_event retry(struct app *a, const char *cause)
+/* hint: what to do about this cause, "" when there is nothing special. */
+static enum app_event retry(struct app *a, const char *cause, const char *hint)
 {
 	const struct unit *u = a->unit;
 	bool never = u->restart == UNIT_RESTART_NO;
 
 	if (never || restart_exhausted(&a->restart, u->limit_burst, u->limit_interval_ms, clk_mono_ms())) {
-		explain_giveup(a, cause, !never);
+		explain_giveup(a, cause, hint, !never);
 		return EV_GIVEUP;
 	}
-	app_say(a, "", "%s", cause);
+	app_say(a, hint, "%s", cause);
 	return EV_AGAIN;
 }
 
 static enum app_event verdict_stopping(struct app *a)
 {
-	CLEANUP_FREE char *cause = NULL;
+	CLEANUP_FREE char *cause = NULL, *hint = NULL;
 
 	switch (a->after) {
 	case AFTER_AGAIN:
 		return EV_NOW;
 	case AFTER_RETRY:
 		cause = xstrdup(a->reason ? a->reason : "it did not get ready");
-		return retry(a, cause);
+		hint = xstrdup(a->hint ? a->hint : "");
+		return retry(a, cause, hint);
 	case AFTER_STAY:
 	case AFTER_FORGET:
 		break;
@@ -158,7 +115,7 @@ static enum app_event verdict_stopping(struct app *a)
 /* Nothing of the app runs any more: what follows? */
 enum app_event action_verdict(struct app *a)
 {
-	CLEANUP_FREE char *cause = NULL;
+	CLEANUP_FREE char *cause = NULL, *hint = NULL;
 	char text[80];
 	bool success;
 
@@ -166,8 +123,8 @@ enum app_event action_verdict(struct app *a)
 	if (a->state == APP_STOPPING)
 		return verdict_stopping(a);
 	if (a->launch_error && !a->up) {
-		app_say(a, a->short_of ? "" : "correct the unit file; a changed unit is started at once",
-			"%s", a->launch_error);
+		hint = a->short_of ? NULL : explain_repair(a);
+		app_say(a, hint ? hint : "", "%s", a->launch_error);
 		return a->short_of ? EV_SHORT : EV_REFUSED;
 	}
 	success = app_exit_is_success(a->unit, a->last_exit.status);
@@ -178,7 +135,7 @@ enum app_event action_verdict(struct app *a)
 		app_say(a, "", "%s", cause);
 		return EV_DOWN;
 	}
-	return retry(a, cause);
+	return retry(a, cause, "");
 }
 
 /* --- stopping --- */
@@ -245,19 +202,9 @@ static void stop(struct app *a, enum app_after after)
 
 static void late(struct app *a)
 {
-	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	const struct unit *u = a->unit;
-
-	strbuf_addf(&b, "not ready within %lld ms: ", (long long)u->ready_timeout_ms);
-	if (!a->up)
-		strbuf_adds(&b, "its jail could not be built in that time");
-	else if (u->ready == UNIT_READY_HTTP)
-		strbuf_addf(&b, "no answer to GET %s", u->ready_path ? u->ready_path : "/");
-	else
-		strbuf_adds(&b, "it does not listen on");
-	for (size_t i = 0; a->up && u->ready == UNIT_READY_LISTEN && i < u->n_listen; i++)
-		strbuf_addf(&b, "%s port %u", i ? "," : "", u->listen[i].app_port);
-	app_say(a, "", "%s", b.p);
+	explain_late(a);
+	if (a->logs)
+		logs_note(a->logs, a->reason);
 	stop(a, AFTER_RETRY);
 }
 

@@ -172,6 +172,12 @@ void app_kill(struct app *a, bool again);
 void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap);
 bool app_exit_is_success(const struct unit *u, int status);
 
+/* explain.c */
+#define LOG_STARTED "[sbxsv] started" /* how each start begins in its log */
+void explain_giveup(struct app *a, const char *cause, const char *hint, bool limit);
+char *explain_repair(const struct app *a); /* what to do when the jail cannot be as written; owned by caller */
+void explain_late(struct app *a); /* sets the reason why it is not ready */
+
 /* run.c */
 void run_begin(struct app *a);       /* definition and ports */
 void run_ports_again(struct app *a); /* an orphan that had one is gone */

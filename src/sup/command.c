@@ -40,9 +40,34 @@ static void command_answer(struct command *c, int code, const char *text)
 	free(c);
 }
 
+static void add_indented(struct strbuf *b, const char *text)
+{
+	for (; *text; text++) {
+		strbuf_addc(b, *text);
+		if (*text == '\n')
+			strbuf_adds(b, "  ");
+	}
+}
+
+/* "notes: it failed", and every further line of reason and hint indented: one block an app. */
+static char *block(const struct app *a, const char *reason)
+{
+	struct strbuf b = STRBUF_INIT;
+
+	strbuf_addf(&b, "%s: ", a->name);
+	add_indented(&b, reason);
+	if (a->hint && a->hint[0]) {
+		strbuf_adds(&b, "\n  ");
+		add_indented(&b, a->hint);
+	}
+	return strbuf_take(&b);
+}
+
 /* Does this state answer the request? Then with which code and text (NULL: none). */
 static bool settled(const struct app *a, enum app_event wanted, int *code, char **text)
 {
+	CLEANUP_FREE char *reason = NULL;
+
 	*code = 0;
 	*text = NULL;
 	if (wanted == EV_STOP)
@@ -53,15 +78,14 @@ static bool settled(const struct app *a, enum app_event wanted, int *code, char 
 		return true;
 	case APP_BACKOFF:
 		*code = 1;
-		*text = xasprintf("%s: %s; the next start is in %lld ms", a->name,
-				  a->reason ? a->reason : "it ended",
-				  (long long)(a->next_start_ms - clk_mono_ms()));
+		reason = xasprintf("%s; the next start is in %lld ms", a->reason ? a->reason : "it ended",
+				   (long long)(a->next_start_ms - clk_mono_ms()));
+		*text = block(a, reason);
 		return true;
 	case APP_FAILED:
 	case APP_STOPPED:
 		*code = 1;
-		*text = xasprintf("%s: %s%s%s", a->name, a->reason ? a->reason : "it was stopped",
-				  a->hint && a->hint[0] ? "\n" : "", a->hint ? a->hint : "");
+		*text = block(a, a->reason ? a->reason : "it was stopped");
 		return true;
 	default:
 		return false;

@@ -50,6 +50,7 @@ static enum hold taken(struct app *a, struct listener *l, struct err **e)
 {
 	const struct app *o = held_by_sibling(a, l);
 	CLEANUP_ERR struct err *why = NULL;
+	const char *reason;
 
 	free(l->holder);
 	l->holder = NULL;
@@ -64,8 +65,10 @@ static enum hold taken(struct app *a, struct listener *l, struct err **e)
 	if (reclaim_start(a, l->host_port, &why) == 0)
 		return HOLD_PENDING;
 	l->holder = reclaim_describe(l->host_port);
+	reason = strstr(err_msg(why), " is left alone: "); /* of a holder that is named already */
+	reason = l->holder && reason ? strchr(reason, ':') + 2 : err_msg(why);
 	(void)err_set(e, EADDRINUSE, "port %u is taken by %s; it was left alone: %s", l->host_port,
-		      l->holder ? l->holder : "a process that cannot be seen", err_msg(why));
+		      l->holder ? l->holder : "a process that cannot be seen", reason);
 	return HOLD_FAILED;
 }
 

@@ -87,6 +87,7 @@ void run_begin(struct app *a)
 void run_ports_again(struct app *a)
 {
 	CLEANUP_ERR struct err *port_error = NULL, *error = NULL;
+	CLEANUP_FREE char *hint = NULL;
 	enum hold h = listener_hold(a, &port_error);
 	int r;
 
@@ -95,8 +96,9 @@ void run_ports_again(struct app *a)
 	r = network_apply(a, &error);
 	if (h == HOLD_PENDING)
 		return;
+	hint = xasprintf("free the port, or choose another Listen= port; then: sbxsv start %s", a->name);
 	if (h == HOLD_FAILED)
-		fail(a, port_error, "free the port, or choose another Listen= port");
+		fail(a, port_error, hint);
 	else if (r < 0)
 		fail(a, error, "correct the [Network] section");
 	else
@@ -234,11 +236,14 @@ void run_start(struct app *a)
 {
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_PLAN struct plan *p = NULL;
+	CLEANUP_FREE char *hint = NULL;
 	const struct backend *b;
+	char text[64];
 
 	p = make_plan(a, &e);
 	if (!p) {
-		fail(a, e, "correct the unit file; a changed unit is started at once");
+		hint = explain_repair(a);
+		fail(a, e, hint);
 		return;
 	}
 	b = backend_for(a->unit, &e);
@@ -250,6 +255,9 @@ void run_start(struct app *a)
 	a->launches++;
 	a->pid = launch_pid(a->launch);
 	a->pid_start = ports_start_time(a->pid);
+	/* before the loop can read a line of it */
+	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
+	logs_note(a->logs, text);
 	a->sup->any_unjailed |= a->no_jail;
 	restart_started(&a->restart, a->unit->limit_burst, clk_mono_ms());
 	loop_io_init(a->sup->loop, &a->exit_io, launch_pidfd(a->launch), LOOP_READ, on_process_end, a);
@@ -289,10 +297,7 @@ void run_attach(struct app *a)
 	const struct unit *u = a->unit;
 	uint16_t ports[64];
 	struct ready_config c = {.ports = ports, .listens = listens, .connect = network_connect, .data = a};
-	char text[64];
 
-	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
-	logs_note(a->logs, text);
 	if (u->ready == UNIT_READY_EXEC || !u->n_listen) {
 		app_event(a, EV_READY);
 		return;
@@ -336,6 +341,8 @@ static void ended(struct app *a)
 	if (a->up) {
 		app_text_of_exit(&a->last_exit, text, sizeof text);
 		logs_note(a->logs, text);
+	} else if (a->launch_error) {
+		logs_note(a->logs, a->launch_error);
 	}
 	verdict = action_verdict(a);
 	status_emit_exit(a);

@@ -133,6 +133,10 @@ def test_paths(inst):
     ]:
         allowed, out, j = ask(inst, "--path", "a", path)
         assert allowed == want and words in out, (path, out)
+        if not harness.ROOT:  # whose apps have the home of another user
+            assert bool(j["hint"]) == (path == ssh + "/id_ed25519"), j
+    assert harness.ROOT or ask(inst, "--path", "a", ssh + "/id_ed25519")[2]["hint"] == "Secret=ssh"
+    assert ask(inst, "--path", "a", "/srv")[2]["hint"] == "Read=/srv, or Write="
     # a link on the disk leads to what it points at
     os.symlink(other, os.path.join(mine, "link"))
     assert not ask(inst, "--path", "a", mine + "/link/secret")[0]

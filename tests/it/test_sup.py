@@ -146,6 +146,44 @@ def test_not_ready_in_time_is_a_failed_start(inst, free_port):
     assert not left(inst) and refused(port) == "reset"
 
 
+def test_the_wrong_port_is_named(inst, free_port):
+    """What it listens on instead is known, and so is the line that makes it right."""
+    port, other = free_port(), free_port()
+    d = inst.app_dir("web")
+    inst.write_unit("web", f"[App]\nExec=/usr/bin/python3 -m http.server {other}\nWorkingDirectory={d}\n"
+                           f"[Network]\nListen={port}\n[Ready]\nTimeout=2s\n[Restart]\nPolicy=no\n")
+    inst.foreground()
+    s = inst.wait_state("web", "failed")
+    assert f"it does not listen on port {port}, but on port {other}" in s["reason"], s["reason"]
+    assert f"Listen={port}:{other}" in s["hint"] and "sbxsv start web" in s["hint"]
+    assert "not ready within" in inst.log("web")
+    inst.write_unit("web", f"[App]\nExec=/usr/bin/python3 -m http.server {other}\nWorkingDirectory={d}\n"
+                           f"[Network]\nListen={port}:{other}\n")
+    inst.wait_state("web", "running")
+    assert http_get(port).status == 200
+
+
+def test_a_failure_says_what_was_written_and_refused(inst):
+    """Only the output of the last start, the hosts that were refused, and the questions to ask."""
+    d = inst.app_dir("asks")
+    inst.user_file(f"{d}/ask.py", "import sys, urllib.request\nprint('last words', flush=True)\n"
+                                  "urllib.request.urlopen('http://refused.example/', timeout=20)\n")
+    inst.write_unit("asks", f"[App]\nExec=/usr/bin/python3 ask.py\nWorkingDirectory={d}\n"
+                            "[Network]\nAllow=allowed.example\n[Restart]\nLimitBurst=2\nSec=0\n")
+    inst.foreground()
+    s = inst.wait_state("asks", "failed")
+    lines = s["reason"].split("\n")
+    assert "is not started again" in lines[0] and "\nlast output:\n" in s["reason"]
+    assert "refused: refused.example:80, to allow it: Allow=refused.example" in lines, lines
+    assert "sbxsv check --allow asks" in s["hint"]
+    for name in "one", "two":
+        inst.write_unit(name, f"[App]\nExec=/bin/true\nWorkingDirectory={d}-{name}\n")
+    r = inst.sbxsv("start", "--all")
+    heads = [x for x in r.err.splitlines() if not x.startswith("  ")]
+    assert r.code == 1 and sorted(x.split(" ")[1] for x in heads) == ["one:", "two:"], r.err
+    assert all("WorkingDirectory=" in x for x in heads), r.err
+
+
 # --- restart policy ---
 
 @pytest.mark.parametrize("policy,code,state", [
