@@ -187,6 +187,8 @@ static void print_isolation(const struct js *app)
 	field("in force", have.p);
 	field("not there", lack.p);
 	field_list("not in force", js_get(i, "missing"));
+	if (js_str(i, "unix_why"))
+		field("unix sockets", js_str(i, "unix_why"));
 	if (js_bool_or(i, "survivors_possible", false))
 		field("warning",
 		      "survivors possible: without a pid namespace a process can outlive the app's stop");

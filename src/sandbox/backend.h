@@ -21,6 +21,8 @@ struct isolation {
 	int landlock_abi;      /* 0: no Landlock layer */
 	bool survivors_possible; /* no pid namespace */
 	bool groups_kept;      /* supplementary groups that could not be dropped */
+	bool unix_sockets;     /* socket(AF_UNIX) works inside; unix_why says why, or why not. From the plan. */
+	char *unix_why;        /* NULL without a jail: then nothing is refused */
 	struct strv missing;   /* best-effort: what the unit asked for and the machine could not give */
 };
 void isolation_finish(struct isolation *i);

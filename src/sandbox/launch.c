@@ -29,6 +29,7 @@ struct launch {
 void isolation_finish(struct isolation *i)
 {
 	strv_clear(&i->missing);
+	free(TAKE_PTR(i->unix_why));
 }
 
 static void close_done(struct launch_done *d)
@@ -290,6 +291,8 @@ static struct launch *launch_new(struct loop *loop, const struct plan *plan, con
 	i->net_ns = how->clone_flags & CLONE_NEWNET;
 	i->survivors_possible = !i->pid_ns;
 	strv_copy(&i->missing, &plan->missing);
+	i->unix_sockets = plan->unix_sockets || !how->landlock;
+	i->unix_why = how->landlock ? xstrdup(plan->unix_why) : NULL;
 	i->groups_kept = geteuid() != 0 && groups_are_kept(plan);
 	return l;
 }

@@ -145,6 +145,9 @@ static struct js *isolation_js(const struct app *a)
 	js_add_bool(o, "nested_ns_off", i->nested_ns_off);
 	js_add_bool(o, "survivors_possible", i->survivors_possible);
 	js_add_bool(o, "groups_kept", i->groups_kept);
+	js_add_bool(o, "unix_sockets", i->unix_sockets);
+	if (i->unix_why)
+		js_add_str(o, "unix_why", i->unix_why);
 	for (size_t k = 0; k < i->missing.n; k++)
 		js_push_str(missing, i->missing.v[k]);
 	js_add(o, "missing", missing);

@@ -81,6 +81,24 @@ def test_start_serve_stop_start(inst, free_port):
     assert states == ["starting", "running", "stopping", "stopped", "starting", "running"]
 
 
+def test_status_says_whether_unix_sockets_work(inst):
+    """The plan refuses AF_UNIX where a foreign socket could come into view: the person must be able to see that."""
+    probe = ("import socket, time\n"
+             "try: socket.socket(socket.AF_UNIX); print('unix yes', flush=True)\n"
+             "except OSError as e: print('unix no', flush=True)\n"
+             "time.sleep(1000)\n")
+    for name, more in (("own", ""), ("open", "[Sandbox]\nReadMode=open\n")):
+        d = inst.app_dir(name, {"probe.py": probe})
+        inst.write_unit(name, f"[App]\nExec={PYTHON} probe.py\nWorkingDirectory={d}\n{more}")
+    inst.foreground()
+    for name, works in (("own", True), ("open", False)):
+        i = inst.wait_state(name, "running")["isolation"]
+        assert i["unix_sockets"] is works, i
+        assert i["unix_why"].startswith("allowed: " if works else "refused: "), i
+        wait_for(lambda: f"unix {'yes' if works else 'no'}" in inst.log(name), GENEROUS)
+        assert i["unix_why"] in inst.sbxsv("status", name)[1]
+
+
 def test_connections_wait_while_an_app_starts(inst, free_port):
     port = free_port()
     d = inst.server_unit("slow", port, extra_app="Environment=X=1")
