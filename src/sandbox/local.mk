@@ -12,4 +12,21 @@ libsandbox_a_SOURCES += src/sandbox/backend.c src/sandbox/backend.h src/sandbox/
 	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/linux.c \
 	src/sandbox/linux_ids.c src/sandbox/linux_mounts.c src/sandbox/linux_shut.c src/sandbox/none.c src/sandbox/probe.c src/sandbox/seccomp.c \
 	src/sandbox/seccomp.h src/sandbox/sys.h
-SANDBOX_LIBS = libsandbox.a $(SECCOMP_LIBS)
+
+# The system call filters are built by libseccomp while the project is built, see seccomp.c.
+FILTER_SOURCES = src/sandbox/seccomp_rules.c src/sandbox/seccomp.h
+if FILTERS_BUILT
+noinst_PROGRAMS += filtergen
+filtergen_SOURCES = src/sandbox/filtergen.c $(FILTER_SOURCES)
+filtergen_LDADD = $(SECCOMP_LIBS) $(BASE_LIBS)
+src/sandbox/filters.gen.h: filtergen$(EXEEXT)
+	@$(MKDIR_P) src/sandbox
+	$(AM_V_GEN)./filtergen$(EXEEXT) >$@.tmp && mv -f $@.tmp $@
+src/sandbox/seccomp.$(OBJEXT): src/sandbox/filters.gen.h
+CLEANFILES += src/sandbox/filters.gen.h
+FILTER_LIBS =
+else
+libsandbox_a_SOURCES += $(FILTER_SOURCES)
+FILTER_LIBS = $(SECCOMP_LIBS)
+endif
+SANDBOX_LIBS = libsandbox.a $(FILTER_LIBS)

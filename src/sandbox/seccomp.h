@@ -12,6 +12,9 @@ enum {
 	FILTER_CORE = 4,   /* core dumps are wanted (Core=) */
 	FILTER_VARIANTS = 8
 };
-/* Built once per variant and kept; belongs to the module. The caller installs it with filter_install(). */
+/* Belongs to the module. The caller installs it with filter_install(). NULL: only where it has to be built
+ * first. */
 const struct sock_fprog *filter_get(unsigned variant, struct err **e);
+/* seccomp_rules.c, by libseccomp; ret->filter is the caller's to free. */
+int filter_build(unsigned variant, struct sock_fprog *ret, struct err **e);
 int filter_install(const struct sock_fprog *f); /* needs no_new_privs; one plain call; -1 with errno */

@@ -168,6 +168,9 @@ check_PROGRAMS += test_launch
 TESTS += test_launch
 endif
 test_launch_SOURCES = tests/unit/test_launch.c
+if FILTERS_BUILT
+test_launch_SOURCES += $(FILTER_SOURCES)
+endif
 test_launch_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_launch_LDADD = $(SANDBOX_LIBS) $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+test_launch_LDADD = $(SANDBOX_LIBS) $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(SECCOMP_LIBS) $(CMOCKA_LIBS)
 EXTRA_test_launch_DEPENDENCIES = sbxsv-init

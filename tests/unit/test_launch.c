@@ -333,10 +333,16 @@ static void test_filters(void **state)
 	(void)state;
 	for (unsigned v = 0; v < FILTER_VARIANTS; v++) {
 		const struct sock_fprog *f = filter_get(v, NULL);
+		struct sock_fprog fresh;
 
 		assert_non_null(f);
 		assert_true(f->len > 50 && f->len <= 4096); /* BPF_MAXINSNS */
 		assert_ptr_equal(filter_get(v, NULL), f);
+		/* what was made when the project was built is what the rules say */
+		assert_int_equal(filter_build(v, &fresh, NULL), 0);
+		assert_int_equal(f->len, fresh.len);
+		assert_memory_equal(f->filter, fresh.filter, f->len * sizeof *f->filter);
+		free(fresh.filter);
 	}
 	/* what is allowed more is checked less */
 	assert_true(filter_get(FILTER_NESTED, NULL)->len < filter_get(0, NULL)->len);
