@@ -31,6 +31,7 @@ struct daemon {
 	struct sup *sup;
 	struct ctl *ctl;
 	int lock_fd, notify_fd, parent_fd, watch_fd;
+	bool log_open;
 	struct loop_signal term, intr, hup, usr2;
 	struct loop_io watch;
 };
@@ -248,6 +249,7 @@ static int start(struct daemon *d, struct err **e)
 	d->lock_fd = instance_lock(d->dirs.runtime, &holder, e);
 	if (d->lock_fd < 0 || (!d->args.foreground && own_log(&d->dirs, e) < 0))
 		return -1;
+	d->log_open = true;
 	/* Orphans of apps without a pid namespace become our children, not pid 1's. */
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 	d->loop = loop_create(LOOP_SHIFT_GAPS);
@@ -318,7 +320,9 @@ int main(int argc, char **argv)
 	finish(&d);
 	return 0;
 failed:
-	log_error("%s", err_msg(e));
+	if (d.args.foreground ||
+	    d.log_open) /* else our stderr is still that of the caller, who is told below */
+		log_error("%s", err_msg(e));
 	text = xasprintf("%s\n", err_msg(e));
 	tell(&d, text);
 	finish(&d);

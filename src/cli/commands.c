@@ -8,21 +8,27 @@ const struct command *const cli_commands[] = {
 };
 
 const struct cli_planned cli_planned[] = {
-	{"allow", "rules cannot be changed while an app runs yet; add an Allow= line to the unit and run: "
-		  "sbxsv reload"},
+	{"allow",
+	 "rules are not changed by a command yet; add an Allow= line to the unit: a saved unit is applied at "
+	 "once, without a restart"},
 	{"autostart",
 	 "starting at login is not set up by sbxsv yet; run sbxsv up from your session's start-up"},
-	{"deny",
-	 "rules cannot be changed while an app runs yet; add a Deny= line to the unit and run: sbxsv reload"},
-	{"disable", "write Enabled=no into the unit's [App] section and run: sbxsv reload"},
-	{"edit", "open the unit with your editor (sbxsv cat NAME names the file) and run: sbxsv check"},
-	{"enable", "write Enabled=yes into the unit's [App] section and run: sbxsv reload"},
+	{"deny", "rules are not changed by a command yet; add a Deny= line to the unit: a saved unit is "
+		 "applied at once, "
+		 "without a restart"},
+	{"disable",
+	 "write Enabled=no into the unit's [App] section: the app is stopped when the unit is saved, and not "
+	 "started with the supervisor"},
+	{"edit",
+	 "open the unit with your editor (sbxsv status APP names the file), save it, and run: sbxsv check"},
+	{"enable", "write Enabled=yes into the unit's [App] section, or remove the Enabled= line"},
 	{"import", "other supervisors' files are not converted yet; sbxsv new writes a first unit"},
 	{"learn",
 	 "rules are not learned from what an app tries yet; sbxsv events APP shows what was refused"},
 	{"mcp", "there is no MCP server for sbxsv itself yet"},
 	{"ps", "the processes of one app are not listed yet; sbxsv status APP shows how many there are"},
-	{"remove", "stop the app, delete its unit file and run: sbxsv reload"},
+	{"remove",
+	 "delete the unit file (sbxsv status APP names it): the app is stopped; its log and data stay"},
 	{"run", "apps with Mode=stdio are not started yet"},
 	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
 	{"suggest", "rules are not suggested yet; sbxsv status APP shows the hosts that were refused"},

@@ -1,19 +1,34 @@
 #include "cli/lines.h"
 #include "cli/remote.h"
 #include <stdio.h>
+#include <string.h>
 
+static void add_safe(struct strbuf *b, const char *before, const char *text)
+{
+	CLEANUP_FREE char *safe = cli_safe(text);
+
+	strbuf_addf(b, "%s%s", before, safe);
+}
+
+/* Of a text its first line: an event is one line. The whole is in --json and in status. */
 static void add_value(struct strbuf *b, const struct js *v)
 {
 	const char *text = js_value_str(v);
-	CLEANUP_FREE char *printed = text ? NULL : js_print(v), *safe = cli_safe(text ? text : printed);
+	CLEANUP_FREE char *printed = text ? xstrndup(text, strcspn(text, "\n")) : js_print(v),
+			  *safe = cli_safe(printed);
 
-	strbuf_addf(b, " %s=%s%s%s", js_key(v), text ? "\"" : "", safe, text ? "\"" : "");
+	strbuf_addf(b, " %s=%s%s%s%s", js_key(v), text ? "\"" : "", safe,
+		    text && strchr(text, '\n') ? " ..." : "", text ? "\"" : "");
 }
 
 /* The keys every event has come first, then the message, then the rest as it is. */
 static char *event_text(const struct js *e)
 {
 	static const char *const head[] = {"seq", "timestamp", "app", "type", "message", NULL};
+	static const char *const change[] = {"seq",   "timestamp", "app",  "type", "message",
+					     "state", "from",      "hint", NULL};
+	const char *from = js_str(e, "from"), *state = js_str(e, "state");
+	const char *const *known = from && state ? change : head;
 	CLEANUP_FREE char *when = cli_safe(js_str(e, "timestamp")), *app = cli_safe(js_str(e, "app"));
 	CLEANUP_FREE char *type = cli_safe(js_str(e, "type")), *message = NULL;
 	struct strbuf b = STRBUF_INIT;
@@ -22,11 +37,14 @@ static char *event_text(const struct js *e)
 	if (js_str(e, "message")) {
 		message = cli_safe(js_str(e, "message"));
 		strbuf_addf(&b, ": %s", message);
+	} else if (known == change) {
+		message = xasprintf("%s -> %s", from, state);
+		add_safe(&b, ": ", message);
 	}
 	for (const struct js *v = js_first(e); v; v = js_next(v)) {
 		bool shown = false;
 
-		for (const char *const *h = head; *h; h++)
+		for (const char *const *h = known; *h; h++)
 			shown = shown || str_eq(*h, js_key(v));
 		if (!shown)
 			add_value(&b, v);

@@ -284,6 +284,11 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (!quiet)
 		count_left_out(&r);
+	if (!quiet && x->cwd_empty)
+		(void)cli_fail(
+			0,
+			"the working directory is the home directory: nothing in it is granted but by --read "
+			"and --write");
 	if (!r.loop)
 		r.code = cli_fail(CLI_NO_JAIL, "cannot make an event loop: %s", strerror(errno));
 	else if (start_proxy(&r, &e) < 0 || launch(&r, &e) < 0)

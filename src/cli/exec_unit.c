@@ -17,6 +17,7 @@ struct making {
 	struct unit *u;
 	struct unit_problems *p;
 	const char *cwd;
+	bool cwd_empty;
 };
 
 static void add(struct unit_list *l, char *text, const char *origin)
@@ -169,8 +170,10 @@ static void keep_cwd(struct making *m, const struct cli *c)
 	u->working_directory = xstrdup(m->cwd);
 	u->working_directory_origin = xstrdup("working directory");
 	u->app_directory = u->app_directory_origin = NULL;
-	if (str_eq(m->cwd, "/") || (home && path_is_below(home, m->cwd)))
+	if (str_eq(m->cwd, "/") || (home && path_is_below(home, m->cwd))) {
+		m->cwd_empty = home && u->read_mode == UNIT_READ_STRICT && str_eq(home, m->cwd);
 		return;
+	}
 	for (size_t i = 0; i < u->write.n; i++)
 		if (path_is_below(m->cwd, u->write.v[i].text))
 			return;
@@ -208,6 +211,7 @@ int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_ar
 		m.u->user = xstrdup(cli_value(a, EXEC_USER));
 	}
 	keep_cwd(&m, c);
+	x->cwd_empty = m.cwd_empty;
 	strv_clear(&m.u->exec);
 	strv_take(&m.u->exec, resolve(a->rest[0], cwd));
 	for (int i = 1; i < a->n_rest; i++)

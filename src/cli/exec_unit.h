@@ -25,7 +25,9 @@ enum {
 struct exec_unit {
 	struct unit *unit;
 	struct conf conf;
+	bool cwd_empty; /* the working directory is one that is never granted: nothing is seen in it */
 };
-int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_args *a, struct unit_problems *p);
+int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_args *a,
+		   struct unit_problems *p);
 struct plan *exec_unit_plan(const struct exec_unit *x, const struct cli *c, struct unit_problems *p);
 void exec_unit_finish(struct exec_unit *x);

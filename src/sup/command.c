@@ -50,15 +50,15 @@ static void add_indented(struct strbuf *b, const char *text)
 }
 
 /* "notes: it failed", and every further line of reason and hint indented: one block an app. */
-static char *block(const struct app *a, const char *reason)
+static char *block(const char *name, const char *reason, const char *hint)
 {
 	struct strbuf b = STRBUF_INIT;
 
-	strbuf_addf(&b, "%s: ", a->name);
+	strbuf_addf(&b, "%s: ", name);
 	add_indented(&b, reason);
-	if (a->hint && a->hint[0]) {
+	if (hint && *hint) {
 		strbuf_adds(&b, "\n  ");
-		add_indented(&b, a->hint);
+		add_indented(&b, hint);
 	}
 	return strbuf_take(&b);
 }
@@ -80,12 +80,12 @@ static bool settled(const struct app *a, enum app_event wanted, int *code, char 
 		*code = 1;
 		reason = xasprintf("%s; the next start is in %lld ms", a->reason ? a->reason : "it ended",
 				   (long long)(a->next_start_ms - clk_mono_ms()));
-		*text = block(a, reason);
+		*text = block(a->name, reason, a->hint);
 		return true;
 	case APP_FAILED:
 	case APP_STOPPED:
 		*code = 1;
-		*text = block(a, a->reason ? a->reason : "it was stopped");
+		*text = block(a->name, a->reason ? a->reason : "it was stopped", a->hint);
 		return true;
 	default:
 		return false;
@@ -156,6 +156,23 @@ static bool meant_by_all(const struct app *a, enum sup_verb v)
 	return u && u->enabled && u->mode == UNIT_BACKGROUND;
 }
 
+/* A restart of what runs, whose new definition cannot start: it would only end a good process. */
+static bool spared(const struct app *a, enum sup_verb v, struct command *c)
+{
+	CLEANUP_FREE char *problems = NULL, *text = NULL, *told = NULL;
+
+	if (v != SUP_RESTART || !a->broken || !app_alive(a) || a->state == APP_STOPPING)
+		return false;
+	problems = unit_problems_text(&a->problems);
+	text = xasprintf("the unit is broken, so the app was not stopped and runs on as it was:\n%s",
+			 chomp(problems));
+	c->open++;
+	told = block(a->name, text,
+		     "correct the lines named above; the file is read again as soon as it changes");
+	command_answer(c, 1, told);
+	return true;
+}
+
 void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait, sup_done_fn *done,
 		 void *data)
 {
@@ -178,12 +195,12 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait,
 	c->done = done;
 	c->data = data;
 	c->open = 1;
-	if (a)
+	if (a && !spared(a, verb, c))
 		request(a, event_of[verb], wait ? c : NULL);
-	else
+	else if (!a)
 		for (struct app *o = s->apps, *next; o; o = next) {
 			next = o->next;
-			if (!o->dead && meant_by_all(o, verb))
+			if (!o->dead && meant_by_all(o, verb) && !spared(o, verb, c))
 				request(o, event_of[verb], wait ? c : NULL);
 		}
 	command_answer(c, 0, NULL);

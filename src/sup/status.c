@@ -19,9 +19,9 @@ void status_emit_state(struct app *a, enum app_state from)
 	js_add_str(ev, "from", app_state_name(from));
 	if (a->launch)
 		js_add_int(ev, "pid", a->pid);
-	if (a->reason)
+	if (a->reason && a->state != APP_STARTING) /* that of an earlier attempt */
 		js_add_str(ev, "reason", a->reason);
-	if (a->hint && a->hint[0])
+	if (a->hint && a->hint[0] && a->state != APP_STARTING)
 		js_add_str(ev, "hint", a->hint);
 	if (a->state == APP_BACKOFF)
 		js_add_int(ev, "next_start_ms", a->next_start_ms - clk_mono_ms());
@@ -181,7 +181,7 @@ static struct js *short_status(const struct app *a)
 		js_add_str(o, "hint", a->hint);
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
-	js_add_bool(o, "restart_needed", a->newest != NULL || (a->broken && app_alive(a)) || a->sees_newcomer);
+	js_add_bool(o, "restart_needed", app_alive(a) && ((a->newest && !a->broken) || a->sees_newcomer));
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);

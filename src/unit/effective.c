@@ -3,12 +3,25 @@
 #include "unit/internal.h"
 #include <string.h>
 
-static void print_section(const struct assigns *all, const char *section, struct strbuf *out)
+static void print_line(const char *section, bool *any, const char *origin, const char *key, const char *raw,
+		       struct strbuf *out)
+{
+	if (!*any)
+		strbuf_addf(out, "%s[%s]\n", out->len ? "\n" : "", section);
+	*any = true;
+	strbuf_addf(out, "# %s\n%s=%s\n", origin, key, raw);
+}
+
+/* u may be NULL, when something is wrong with it. */
+static void print_section(const struct unit *u, const struct assigns *all, const char *section,
+			  struct strbuf *out)
 {
 	bool any = false;
 
 	/* Table order, so that two units can be compared; lines of one list key stay in their own order. */
 	for (size_t k = 0; k < unit_table.n; k++) {
+		bool written = false;
+
 		if (strcmp(unit_table.v[k].section, section) != 0)
 			continue;
 		for (size_t i = 0; i < all->n; i++) {
@@ -16,28 +29,33 @@ static void print_section(const struct assigns *all, const char *section, struct
 
 			if (a->key != &unit_table.v[k])
 				continue;
-			if (!any)
-				strbuf_addf(out, "%s[%s]\n", out->len ? "\n" : "", section);
-			any = true;
-			strbuf_addf(out, "# %s\n%s=%s\n", a->origin, a->key->name, a->raw);
+			print_line(section, &any, a->origin, a->key->name, a->raw, out);
+			written = true;
 		}
+		/* The one value that follows from others. */
+		if (u && !written && u->egress == UNIT_EGRESS_HOSTS &&
+		    strcmp(unit_table.v[k].name, "Egress") == 0)
+			print_line(section, &any,
+				   u->allow.n ? "implied by Allow=" : "implied by AllowAddress=", "Egress",
+				   "hosts", out);
 	}
 }
 
 char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p)
 {
 	CLEANUP(unit_assigns_finish) struct assigns all = {0};
+	CLEANUP_UNIT struct unit *u = NULL;
 	struct strbuf out = STRBUF_INIT;
 	const char *section = "";
 
-	unit_free(unit_load_with(d, name, p, &all));
+	u = unit_load_with(d, name, p, &all);
 	if (!all.n)
 		return NULL;
 	for (size_t i = 0; i < unit_table.n; i++) {
 		if (strcmp(unit_table.v[i].section, section) == 0)
 			continue;
 		section = unit_table.v[i].section;
-		print_section(&all, section, &out);
+		print_section(u, &all, section, &out);
 	}
 	return strbuf_take(&out);
 }

@@ -201,6 +201,7 @@ def test_cat(inst):
     assert out.index("Exec=/bin/true") < out.index("allow.conf") < out.index("Allow=x.com")
     out = inst.ok("cat", "a", "--effective")
     assert "# a.app:2\nExec=/bin/true" in out and "allow.conf:2\nAllow=x.com" in out
+    assert "# implied by Allow=\nEgress=hosts" in out
     assert inst.sbxsv("cat", "nothing").code == 4
     assert inst.sbxsv("cat", "../x").code == 4
 

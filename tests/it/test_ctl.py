@@ -212,7 +212,7 @@ def test_events_follow(inst):
     inst.ok("stop", "a")
     harness.wait_for(lambda: any(json.loads(x).get("state") == "stopped" for x in lines), what="the event")
     assert all(json.loads(x)["app"] == "a" for x in lines)
-    harness.wait_for(lambda: any(' a state' in x and 'state="stopped"' in x for x in text), what="the event as text")
+    harness.wait_for(lambda: any(' a state: ' in x and '-> stopped' in x for x in text), what="the event as text")
     seqs = [json.loads(x)["seq"] for x in lines]
     assert seqs == sorted(seqs)
     inst.down()

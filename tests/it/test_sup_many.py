@@ -89,8 +89,14 @@ def test_a_broken_unit_keeps_its_process(inst):
     wait_for(lambda: inst.peek("job")["problems"])
     s = inst.peek("job")
     assert "job.app:4" in s["problems"][0] and "Enabled" in s["problems"][0] and s["state"] == "running"
-    assert s["restart_needed"] and pids(inst) == before
-    reply = post(inst, "job", "restart")  # a person asks for what the file says now
+    assert not s["restart_needed"] and pids(inst) == before
+    for name in "job", "*":  # what cannot start again is not stopped for it
+        reply = post(inst, name, "restart")
+        assert reply["code"] == 1 and "job.app:4" in reply["message"] and "runs on as it was" in reply["message"]
+        assert pids(inst)["job"] == before["job"]
+    before = pids(inst)
+    assert post(inst, "job", "stop")["code"] == 0
+    reply = post(inst, "job", "start")
     assert reply["code"] == 1 and "job.app:4" in reply["message"]
     assert inst.peek("job")["state"] == "failed"
     sleeper(inst, "job")
