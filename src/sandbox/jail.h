@@ -64,8 +64,8 @@ void ids_become_user(struct child *c);
 void ids_drop_capabilities(struct child *c);
 /* linux_mounts.c */
 void mounts_build(struct child *c);
-/* linux_shut.c: fills `to`, a directory of ours, with the entries of `from`, which is `path` */
-void mounts_shut(struct child *c, int from, int to, const char *path, unsigned attributes);
+/* linux_shut.c: fills `to`, a directory of ours, with the entries of `from`, which is path `i` of the plan */
+void mounts_shut(struct child *c, size_t i, int from, int to, unsigned attributes);
 /* child.c: steps every backend takes */
 void child_signals(struct child *c);
 void child_stdio(struct child *c);

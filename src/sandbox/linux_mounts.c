@@ -2,8 +2,8 @@
  * What the jail sees.
  *
  * The new root is built beside the old one and every source is looked up in the old one, by its host path.
- * `strict` and `allowlist` begin with an empty tmpfs, `open` with a recursive read-only clone of the whole
- * root. Then come /dev, /proc and a private /tmp, and then the entries of the plan, parents before children,
+ * It begins with an empty tmpfs. Then come /dev, /proc and a private /tmp, and then the entries of the plan
+ * (the first of `open` is "/" itself, rebuilt of a clone of each of its entries), parents before children,
  * so that the most specific one lies on top: a grant is a clone of the host's tree, with its flags set
  * recursively (a remount is not: submounts would stay writable); a hidden place is covered. At the end the
  * parts of our own making are sealed read-only, the roots are exchanged by pivot_root, and the old one is
@@ -187,16 +187,32 @@ static int make_data_directory(const char *path)
 	return 0;
 }
 
-static void grant_shut(struct child *c, const struct plan_path *p)
+/* Landlock gets a rule for each clone and none for the directory: a hidden place that came uncovered after
+ * all would not be readable. A plan made by root may name what the app's user cannot reach: then there is
+ * nothing to show. */
+static void grant_shut(struct child *c, size_t i)
 {
+	const struct plan_path *p = &c->plan->paths[i];
 	unsigned keep = SYS_MOUNT_ATTR_NODEV | (p->noexec ? SYS_MOUNT_ATTR_NOEXEC : 0);
-	int from = source(c, p->path), to = make_tmpfs(c, "0755", "16m", keep);
+	int from = sys_openat2(AT_FDCWD, p->path, O_PATH | O_CLOEXEC, no_symlinks), to = c->root;
+	bool closed = from < 0 && errno == EACCES;
 
-	attach(c, to, place_for(c, p->path, true), p->path);
-	seal_later(c, to);
-	mounts_shut(c, from, to, p->path, keep | SYS_MOUNT_ATTR_RDONLY);
-	/* Landlock walks up through mounts, not through the directory the clones came from */
-	allow(c, to, true, LANDLOCK_GRANT_READ, p->path);
+	if (from < 0 && !closed)
+		from = source(c, p->path); /* says what is wrong */
+	if (p->path[1]) {                  /* "/" is our root already; the path leads to the old one still */
+		int at = place(c, p->path);
+
+		if (at < 0 && errno == EACCES && closed)
+			return;
+		if (at >= 0)
+			(void)close(at);
+		to = make_tmpfs(c, "0755", "16m", keep);
+		attach(c, to, place_for(c, p->path, true), p->path);
+		seal_later(c, to);
+	}
+	if (closed)
+		return;
+	mounts_shut(c, i, from, to, keep | SYS_MOUNT_ATTR_RDONLY);
 	(void)close(from);
 }
 
@@ -306,14 +322,14 @@ static void plan_entry(struct child *c, size_t i)
 {
 	const struct plan_path *p = &c->plan->paths[i];
 
-	if (p->path[1] == 0)
-		return; /* the root itself: that is what ReadMode=open began with */
 	if (p->access == PLAN_HIDE)
 		hide(c, i);
 	else if (p->empty)
 		(void)close(place_for(c, p->path, true));
 	else if (p->shut)
-		grant_shut(c, p);
+		grant_shut(c, i);
+	else if (p->path[1] == 0)
+		child_fail(c, step, EINVAL, "the plan shows all of", p->path);
 	else
 		grant(c, p);
 }
@@ -444,18 +460,11 @@ static void make_proc(struct child *c)
 
 static void make_root(struct child *c)
 {
-	if (c->plan->read_mode == UNIT_READ_OPEN) {
-		int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-		c->root = clone_tree(c, old, SYS_MOUNT_ATTR_RDONLY | SYS_MOUNT_ATTR_NODEV, "/");
-		(void)close(old);
-		allow(c, c->root, true, LANDLOCK_GRANT_READ, "/");
-	} else {
-		c->root = make_tmpfs(c, "0755", "1m", SYS_MOUNT_ATTR_NODEV);
-		seal_later(c, c->root);
-		allow(c, c->root, true, LANDLOCK_GRANT_LIST,
-		      "/"); /* `ls /`; what is below is in the mounts' hands */
-	}
+	/* 16 MiB: room for the names of a shut "/" */
+	c->root = make_tmpfs(c, "0755", "16m", SYS_MOUNT_ATTR_NODEV);
+	seal_later(c, c->root);
+	/* `ls` of whatever the mounts show; reading is granted piece by piece */
+	allow(c, c->root, true, LANDLOCK_GRANT_LIST, "/");
 	/* on top of "/": nothing that starts at our root crosses into it before pivot_root */
 	if (sys_move_mount(c->root, AT_FDCWD, "/") < 0)
 		child_fail(c, step, errno, "cannot attach the new root", NULL);

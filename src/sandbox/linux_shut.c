@@ -1,11 +1,7 @@
 /*
- * Directories whose list of names is fixed at launch (struct plan_path, `shut`).
- *
- * A hidden place is covered by a mount. That holds for the file that is there now, not for the name: when the
- * host replaces the file by rename, removes it, or renames a directory above it, the kernel drops or moves
- * the mount in every namespace (detach_mounts() in fs/namespace.c), and the next file of that name is in
- * plain sight. What does not exist yet cannot be covered at all. So such a directory is made again, of clones
- * of its entries on stubs of our own; covers then lie on stubs, which nobody outside can touch.
+ * Directories whose list of names is fixed at launch (struct plan_path, `shut`; why, says plan_shut.c): made
+ * again, of clones of the entries on stubs of our own. Covers then lie on stubs, which nobody outside can
+ * touch. Sockets, FIFOs and devices are left out. What is gone before it could be cloned is simply not there.
  */
 #include "sandbox/jail.h"
 #include "sandbox/sys.h"
@@ -40,54 +36,96 @@ static void shut_link(struct child *c, int from, int to, const char *name)
 		child_fail(c, step, errno, "cannot make the link", name);
 }
 
+/* The name below `dir` that `path` is, or NULL. */
+static const char *name_in(const char *dir, const char *path)
+{
+	size_t n = dir[1] ? strlen(dir) : 0;
+
+	return strncmp(path, dir, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
+}
+
 /* The plan says something about this very name: that is mounted on the stub, for a mount on the host's own
  * file would go when the host removes or replaces the file. */
-static bool has_entry(const struct plan *p, const char *dir, const char *name)
+static bool has_entry(const struct plan *p, size_t dir, const char *name)
 {
-	size_t n = strlen(dir);
+	const char *is;
 
-	for (size_t i = 0; i < p->n_paths; i++)
-		if (strncmp(p->paths[i].path, dir, n) == 0 && p->paths[i].path[n] == '/' &&
-		    strcmp(p->paths[i].path + n + 1, name) == 0)
+	/* sorted: what lies below a directory follows it */
+	for (size_t i = dir + 1; i < p->n_paths && (is = name_in(p->paths[dir].path, p->paths[i].path)); i++)
+		if (strcmp(is, name) == 0)
 			return true;
 	return false;
 }
 
-/* One name of a directory that is shut. What is gone meanwhile, or closed to this user, stays an empty stub.
- */
-static void shut_entry(struct child *c, const char *path, int from, int to, const struct dirent64 *d,
-		       unsigned attributes)
+/* Made by mounts_build() as it was when the plan was made, whatever the host has there now. */
+static bool has_link(const struct plan *p, const char *dir, const char *name)
+{
+	for (size_t i = 0; i < p->n_links; i++) {
+		const char *is = name_in(dir, p->links[i].path);
+
+		if (is && strcmp(is, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* false: gone, or exchanged in this instant. */
+static bool shut_clone(struct child *c, int from, int to, const char *name, bool dir, unsigned attributes)
 {
 	struct sys_mount_attr a = {.set = SYS_MOUNT_ATTR_NOSUID | attributes, .propagation = SYS_MS_PRIVATE};
+	int tree = sys_open_tree(from, name,
+				 SYS_OPEN_TREE_CLONE | SYS_OPEN_TREE_CLOEXEC | SYS_AT_RECURSIVE |
+					 SYS_AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW);
+	bool done;
+
+	if (tree < 0 && (errno == EMFILE || errno == ENOMEM || errno == ENOSPC))
+		child_fail(c, step, errno, "cannot clone", name);
+	if (tree < 0)
+		return false;
+	if (sys_mount_setattr(tree, SYS_AT_RECURSIVE, &a) < 0)
+		child_fail(c, step, errno, "cannot set the mount flags of", name);
+	done = sys_move_mount(tree, to, name) == 0;
+	/* file for directory, or a link */
+	if (!done && errno != ENOTDIR && errno != EINVAL)
+		child_fail(c, step, errno, "cannot mount", name);
+	/* EBADFD: of a file system that no rule can name, nsfs and the like; it stays unreadable */
+	if (done && landlock_allow(&c->landlock, tree, dir, LANDLOCK_GRANT_READ) < 0 && errno != EBADFD)
+		child_fail(c, "landlock", errno, "cannot add a rule for", name);
+	(void)close(tree);
+	return done;
+}
+
+/* One name of a directory that is shut. */
+static void shut_entry(struct child *c, size_t i, int from, int to, const struct dirent64 *d,
+		       unsigned attributes)
+{
+	const char *path = c->plan->paths[i].path;
 	unsigned char type = d->d_type;
 	struct stat st;
-	int tree;
 
-	if (type == DT_UNKNOWN && fstatat(from, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (has_link(c->plan, path, d->d_name))
+		return;
+	if (type == DT_UNKNOWN && fstatat(from, d->d_name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0)
 		type = (unsigned char)IFTODT(st.st_mode);
 	if (type == DT_LNK)
 		shut_link(c, from, to, d->d_name);
 	if (type != DT_DIR && type != DT_REG)
 		return;
-	if (!make_stub(to, d->d_name, type))
+	if (!make_stub(to, d->d_name, type)) {
+		if (errno == EEXIST && path[1] == 0)
+			return; /* /dev, /proc and /tmp are there */
 		child_fail(c, step, errno, "cannot make a place for", d->d_name);
-	if (has_entry(c->plan, path, d->d_name))
+	}
+	if (has_entry(c->plan, i, d->d_name))
 		return;
-	tree = sys_open_tree(from, d->d_name,
-			     SYS_OPEN_TREE_CLONE | SYS_OPEN_TREE_CLOEXEC | SYS_AT_RECURSIVE |
-				     AT_SYMLINK_NOFOLLOW);
-	if (tree < 0)
-		return;
-	if (sys_mount_setattr(tree, SYS_AT_RECURSIVE, &a) < 0)
-		child_fail(c, step, errno, "cannot set the mount flags of", d->d_name);
-	/* file for directory, or a link: exchanged in this instant */
-	if (sys_move_mount(tree, to, d->d_name) < 0 && errno != ENOTDIR && errno != EINVAL)
-		child_fail(c, step, errno, "cannot mount", d->d_name);
-	(void)close(tree);
+	if (!shut_clone(c, from, to, d->d_name, type == DT_DIR, attributes) &&
+	    unlinkat(to, d->d_name, type == DT_DIR ? AT_REMOVEDIR : 0) < 0)
+		child_fail(c, step, errno, "cannot leave out", d->d_name);
 }
 
-void mounts_shut(struct child *c, int from, int to, const char *path, unsigned attributes)
+void mounts_shut(struct child *c, size_t i, int from, int to, unsigned attributes)
 {
+	const char *path = c->plan->paths[i].path;
 	static char buf[32768] __attribute__((aligned(8)));
 	int list = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	long n;
@@ -106,7 +144,7 @@ void mounts_shut(struct child *c, int from, int to, const char *path, unsigned a
 					   "more than 8192 names beside hidden places (ReadMode=strict shows "
 					   "none): in",
 					   path);
-			shut_entry(c, path, from, to, d, attributes);
+			shut_entry(c, i, from, to, d, attributes);
 		}
 	if (n < 0)
 		child_fail(c, step, errno, "cannot list", path);

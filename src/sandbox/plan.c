@@ -42,9 +42,16 @@ static void ctx_finish(struct plan_ctx *c)
 	}
 	free(c->grants);
 	for (size_t i = 0; i < c->n_places; i++) {
-		free(c->places[i].path);
-		free(c->places[i].written);
-		free(c->places[i].reason);
+		struct plan_place *p = &c->places[i];
+
+		for (size_t k = 0; k < p->n_links; k++) {
+			free(p->links[k].path);
+			free(p->links[k].target);
+		}
+		free(p->links);
+		free(p->path);
+		free(p->written);
+		free(p->reason);
 	}
 	free(c->places);
 	for (size_t i = 0; i < c->n_links; i++) {

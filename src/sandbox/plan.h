@@ -58,14 +58,17 @@ struct plan_path {
 	/* A directory shown read-only in which hidden places lie or would lie: it is rebuilt of a clone of
 	 * each entry it has at launch. Names that come or are exchanged later (~/.netrc is rewritten by
 	 * rename, the first `aws configure` makes ~/.aws) do not show; a mere cover goes away with the file
-	 * it covers. */
+	 * it covers. "/" of ReadMode=open always is. See plan_shut.c. */
 	bool shut;
+	/* With PLAN_HIDE: nothing was there when the plan was made, and what has come since is not shown. */
+	bool absent;
 	bool noexec;
 	char *reason; /* "system", "toolchain of /usr/bin/node", "app directory", "secret place", "notes.app:9
 			 Read=" */
 };
 /* A symlink of the host that the jail needs to have too, e.g. /bin -> usr/bin. Only those that do not come
  * with a granted directory; in `open` only below hidden places. Its parent directories are `empty` entries.
+ * Where its directory is shut the link is made as the plan has it, for a hidden place was found through it.
  */
 struct plan_link {
 	char *path, *target;

@@ -49,6 +49,10 @@ struct plan_place { /* a hidden place, resolved */
 	char *reason;
 	bool exists, dir;
 	bool create; /* absent, and yet it must be hidden */
+	bool closed; /* a file whose permissions keep the app out, whoever writes it again */
+	bool firm;   /* no directory on the way to it is trusted to stay as it is, root's neither */
+	struct plan_crossed *links; /* on the way to it */
+	size_t n_links;
 };
 
 struct plan_ask {
@@ -63,6 +67,7 @@ struct plan_used {
 	char *path, *target;
 	const char *key, *origin, *written; /* of the line that goes through it; NULL: toolchain, system */
 	char *leads_to;
+	bool pinned; /* made anew even where the host's own would be seen: see plan_shut.c */
 };
 
 struct plan_ctx {
@@ -130,9 +135,13 @@ bool plan_refuse(struct plan_ctx *c, const struct plan_ask *a, const char *why, 
 const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *path);
 /* At or inside a hidden place of this app. */
 bool plan_inside_hidden(const struct plan_ctx *c, const char *path);
+/* Not granted by Secret=, nor this app's own. */
+bool plan_hidden(const struct plan_ctx *c, const struct plan_place *p);
+bool plan_secret_granted(const struct unit *u, const char *name);
+
+/* --- plan_shut.c --- */
 /* When all grants are known: hides the hidden places, and shuts the directories that show their names. */
 void plan_hide_places(struct plan_ctx *c);
-bool plan_secret_granted(const struct unit *u, const char *name);
 
 /* --- plan_locks.c: what is never writable --- */
 bool plan_guard_locked(struct plan_ctx *c, const struct plan_ask *a);

@@ -337,6 +337,18 @@ static const struct plan_path *nearest_above(const struct plan *plan, const char
 	return best;
 }
 
+/* The same while the entries are still sorted, and `path` comes behind them. */
+static const struct plan_path *last_above(const struct plan *plan, const char *path)
+{
+	for (size_t i = plan->n_paths; i > 0; i--) {
+		const struct plan_path *p = &plan->paths[i - 1];
+
+		if (p->dir && strcmp(p->path, path) != 0 && path_is_below(path, p->path))
+			return p;
+	}
+	return NULL;
+}
+
 /* Does the entry change anything below what is granted above it? */
 static bool changes(const struct plan_path *p, enum plan_source source, const struct plan_path *above)
 {
@@ -367,7 +379,7 @@ static void settle_group(struct plan_ctx *c, size_t from, size_t to)
 		way |= c->grants[i].p.empty;
 		path_finish(&c->grants[i].p);
 	}
-	if (changes(&g->p, g->source, nearest_above(plan, g->p.path))) {
+	if (changes(&g->p, g->source, last_above(plan, g->p.path))) {
 		g->p.empty |= way && g->p.access == PLAN_HIDE;
 		paths_push(plan, g->p);
 	} else if (g->p.access == PLAN_HIDE && !g->p.empty) {
@@ -460,7 +472,7 @@ static void settle_links(struct plan_ctx *c)
 
 	for (size_t i = 0; i < c->n_links; i++) {
 		struct plan_used *l = &c->links[i];
-		bool seen = link_is_there(plan, l->path);
+		bool seen = !l->pinned && link_is_there(plan, l->path);
 
 		for (size_t k = 0; k < plan->n_links && !seen; k++)
 			seen = strcmp(plan->links[k].path, l->path) == 0;

@@ -1,9 +1,11 @@
 /*
  * The hidden places of one jail, collected: secrets, what belongs to sbxsv itself, what belongs to other
- * apps, what the unit hides. guard.c judges grants against them; plan.c turns them into entries.
+ * apps, what the unit hides. guard.c judges grants against them; plan_shut.c turns them into
+ * entries.
  */
 #include "sandbox/plan_internal.h"
 #include "base/file.h"
+#include <stdlib.h>
 #include <string.h>
 
 bool plan_secret_granted(const struct unit *u, const char *name)
@@ -35,8 +37,8 @@ const char *const *plan_secret_names(void)
 
 /* --- collecting the places --- */
 
-static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind kind, const char *name,
-		      const char *reason)
+static struct plan_place *place_add(struct plan_ctx *c, const char *path, enum plan_place_kind kind,
+				    const char *name, const char *reason)
 {
 	CLEANUP_WHERE struct plan_where w = {0};
 	struct plan_place *p;
@@ -52,7 +54,14 @@ static void place_add(struct plan_ctx *c, const char *path, enum plan_place_kind
 		.reason = xstrdup(reason),
 		.exists = w.error == 0,
 		.dir = w.error == 0 && S_ISDIR(w.st.st_mode),
+		.closed = w.error == 0 && S_ISREG(w.st.st_mode) && w.st.st_uid != c->w->user.uid &&
+			  !(w.st.st_mode & 0044),
+		.firm = kind == PLACE_SECRET,
+		.links = TAKE_PTR(w.links),
+		.n_links = w.n_links,
 	};
+	w.n_links = 0;
+	return p;
 }
 
 static void home_add(struct plan_ctx *c, const char *home)
@@ -177,6 +186,58 @@ static void kernel_mounts(struct plan_ctx *c)
 	}
 }
 
+/* Somebody else's home directory that this user may enter: what lies openly in it is for `open` to show, a
+ * careless ~/.npmrc is not. */
+static bool passable(const struct plan_ctx *c, const struct stat *st)
+{
+	return S_ISDIR(st->st_mode) && (st->st_uid == c->w->user.uid || (st->st_mode & 0011));
+}
+
+static void other_secrets(struct plan_ctx *c, const char *home)
+{
+	size_t n;
+	const struct unit_secret *s = unit_secrets(&n);
+
+	for (size_t i = 0; i < n; i++) {
+		CLEANUP_FREE char *path = xasprintf("%s/%s", home, s[i].path);
+		CLEANUP_FREE char *reason = xasprintf("secret place (%s) of another user", s[i].name);
+
+		place_add(c, path, PLACE_MACHINE, NULL, reason)->firm = true;
+	}
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Where there are many, the rest is hidden as a whole: each costs a launch some milliseconds. */
+enum { OTHER_HOMES_MAX = 16 };
+
+static void other_homes(struct plan_ctx *c)
+{
+	const struct plan_fs *fs = &c->w->fs;
+	CLEANUP_STRV struct strv names = {0};
+	size_t n = 0;
+
+	if (c->plan->read_mode != UNIT_READ_OPEN || fs->list(fs->data, "/home", &names) < 0)
+		return;
+	if (names.n)
+		qsort(names.v, names.n, sizeof *names.v, by_name);
+	for (size_t i = 0; i < names.n; i++) {
+		CLEANUP_FREE char *home = path_join("/home", names.v[i]);
+		CLEANUP_WHERE struct plan_where w = {0};
+
+		plan_resolve(c, home, &w);
+		if (w.error || !passable(c, &w.st) || strv_has(&c->homes, w.path))
+			continue;
+		if (n++ < OTHER_HOMES_MAX)
+			other_secrets(c, w.path);
+		else
+			place_add(c, home, PLACE_MACHINE, NULL, "home directory of another user");
+	}
+}
+
 void plan_guard_init(struct plan_ctx *c)
 {
 	home_add(c, c->w->user.home);
@@ -185,7 +246,6 @@ void plan_guard_init(struct plan_ctx *c)
 	sbxsv_places(c);
 	file_places(c);
 	hide_places(c);
-	open_places(c);
 	kernel_mounts(c);
 	for (size_t i = 0; c->w->others && i < c->w->others->n; i++) {
 		const char *path = c->w->others->v[i];
@@ -193,6 +253,9 @@ void plan_guard_init(struct plan_ctx *c)
 		place_add(c, path, PLACE_OTHER, NULL, "belongs to another app");
 		c->places[c->n_places - 1].create = c->w->others_data && strv_has(c->w->others_data, path);
 	}
+	/* last: plan_place_of() gives the first, and these bind least */
+	open_places(c);
+	other_homes(c);
 }
 
 void plan_unit_places(const struct unit *u, struct strv *ret)
@@ -224,9 +287,9 @@ const struct plan_place *plan_place_of(const struct plan_ctx *c, const char *pat
 	return NULL;
 }
 
-/* --- hiding them --- */
+/* --- which of them count --- */
 
-static bool is_hidden(const struct plan_ctx *c, const struct plan_place *p)
+bool plan_hidden(const struct plan_ctx *c, const struct plan_place *p)
 {
 	if (strcmp(p->path, "/") == 0)
 		return false;
@@ -238,73 +301,7 @@ static bool is_hidden(const struct plan_ctx *c, const struct plan_place *p)
 bool plan_inside_hidden(const struct plan_ctx *c, const char *path)
 {
 	for (size_t i = 0; i < c->n_places; i++)
-		if (path_is_below(path, c->places[i].path) && is_hidden(c, &c->places[i]))
+		if (path_is_below(path, c->places[i].path) && plan_hidden(c, &c->places[i]))
 			return true;
 	return false;
-}
-
-/* The grant that decides what is seen of `path`; an empty directory shows nothing by itself, but takes
- * nothing away either, unless the backend makes it. */
-static const struct plan_grant *shown_by(const struct plan_ctx *c, const char *path)
-{
-	const struct plan_grant *best = NULL;
-
-	for (size_t i = 0; i < c->n_grants; i++) {
-		const struct plan_grant *g = &c->grants[i];
-
-		if (!g->p.dir || !path_is_below(path, g->p.path) || (g->p.empty && g->source != SOURCE_MADE))
-			continue;
-		if (!best || strlen(g->p.path) > strlen(best->p.path) ||
-		    (strcmp(g->p.path, best->p.path) == 0 && g->p.access > best->p.access))
-			best = g;
-	}
-	return best;
-}
-
-/* Nobody but root makes, renames or removes names in it. */
-static bool only_root_changes(const struct stat *st)
-{
-	return st->st_uid == 0 && !(st->st_mode & 022);
-}
-
-/* Every directory on the way to a hidden place, as far up as the jail shows it: whoever renames one of them
- * takes the covers below it along. Where the app may write, nothing can be shut; guard.c lets no secret lie
- * below that. True when there was one. */
-static bool shut_way(struct plan_ctx *c, const struct plan_place *p)
-{
-	CLEANUP_FREE char *dir = path_dirname(p->path);
-	bool any = false;
-
-	while (strcmp(dir, "/") != 0) {
-		const struct plan_grant *g = shown_by(c, dir);
-		CLEANUP_FREE char *reason = NULL;
-		struct stat st;
-		char *up;
-
-		if (!g || g->p.access != PLAN_READ || plan_inside_hidden(c, dir))
-			break;
-		reason = xstrdup(g->p.reason); /* adding moves the grants */
-		if (c->w->fs.lstat(c->w->fs.data, dir, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    !only_root_changes(&st)) {
-			plan_grant_add(c, dir, PLAN_READ, true, SOURCE_IMPLIED, reason)->p.shut = true;
-			any = true;
-		}
-		up = path_dirname(dir);
-		free(dir);
-		dir = up;
-	}
-	return any;
-}
-
-/* What is not there is hidden as well where it may come: it might do so between this look and the launch. */
-void plan_hide_places(struct plan_ctx *c)
-{
-	for (size_t i = 0; i < c->n_places; i++) {
-		const struct plan_place *p = &c->places[i];
-		bool hidden = is_hidden(c, p), may_come = hidden && shut_way(c, p);
-
-		if (hidden && (p->exists || p->create || may_come))
-			plan_grant_add(c, p->path, PLAN_HIDE, p->dir || !p->exists, SOURCE_SYSTEM, p->reason)
-				->p.create = p->create && !p->exists;
-	}
 }

@@ -41,9 +41,9 @@ static void print_path(struct strbuf *b, const struct plan_path *p)
 
 	const char *what = !p->empty ? access[p->access] : p->access == PLAN_HIDE ? "cover" : "empty";
 
-	strbuf_addf(b, "%s %s%s%s%s%s%s  # %s\n", what, path, p->dir && path[1] ? "/" : "",
+	strbuf_addf(b, "%s %s%s%s%s%s%s%s  # %s\n", what, path, p->dir && path[1] && !p->absent ? "/" : "",
 		    p->create ? " create" : "", p->socket ? " socket" : "", p->noexec ? " noexec" : "",
-		    p->shut ? " shut" : "", p->reason);
+		    p->shut ? " shut" : "", p->absent ? " absent" : "", p->reason);
 }
 
 static void print_head(struct strbuf *b, const struct plan *p)

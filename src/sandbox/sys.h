@@ -26,6 +26,7 @@
 #define SYS_OPEN_TREE_CLONE         1u
 #define SYS_OPEN_TREE_CLOEXEC       ((unsigned)O_CLOEXEC)
 #define SYS_AT_RECURSIVE            0x8000u
+#define SYS_AT_NO_AUTOMOUNT         0x800u
 #define SYS_MOVE_MOUNT_F_EMPTY_PATH 0x04u
 #define SYS_MOVE_MOUNT_T_EMPTY_PATH 0x40u
 #define SYS_FSOPEN_CLOEXEC          1u

@@ -17,7 +17,7 @@ def get(port, path, p):
 @pytest.fixture
 def open_app(inst):
     """An app in ReadMode=open, and the box that makes secrets in its user's home."""
-    box = jailbox.Box(inst, "open")
+    box = jailbox.Box(inst, "open", alone=True)
     port = harness.free_port()
 
     def start(**kw):

@@ -1,4 +1,5 @@
 """Attacks from inside a jail, for tests/it/test_jail_*.py: the attacker of tests/lib/attacker.c run by `sbxsv exec`."""
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,11 +11,17 @@ REFUSED = {"EACCES", "EPERM", "EROFS", "ENOENT"}
 
 
 class Box:
-    """One private instance, a directory of the app's user as working directory, and the attacker in it."""
+    """One private instance, a directory of the app's user as working directory, and the attacker in it.
 
-    def __init__(self, inst, mode):
+    Under root the tests share one home directory. alone=True waits until no other box uses it: for tests that rename
+    what is in it.
+    """
+
+    def __init__(self, inst, mode, alone=False):
         self.inst = inst
         self.mode = mode
+        self.lock = os.open(f"/var/tmp/sbxsv-test-home-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         # Under root the home of the app's user is what the system says; else it is the instance's.
         self.home = inst.user.pw_dir if harness.ROOT else inst.home
         self.cwd = inst.app_dir("box")
@@ -68,6 +75,7 @@ class Box:
                 shutil.rmtree(path, ignore_errors=True)
             elif os.path.lexists(path):
                 os.unlink(path)
+        os.close(self.lock)
 
 
 def host_addresses():

@@ -247,7 +247,7 @@ static void check_promises(struct world *w, const struct plan *p)
 		if (real) /* no symlink left */
 			assert_string_equal(real, e->path);
 		else
-			assert_true(e->create || e->empty || e->access == PLAN_HIDE);
+			assert_true(e->create || e->empty || e->absent);
 		if (e->access == PLAN_WRITE && !e->socket)
 			assert_true(is_own(w, e->path) || u->write.n);
 	}
