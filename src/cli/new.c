@@ -76,6 +76,8 @@ static void add_exec(struct strbuf *b, char *const *words, bool port)
 			strbuf_addc(b, ' ');
 		if (is_plain(words[i]))
 			strbuf_adds(b, words[i]);
+		else if (port && (str_eq(words[i], "$PORT") || str_eq(words[i], "${PORT}")))
+			strbuf_adds(b, "$PORT");
 		else if (port && strstr(words[i], "$PORT"))
 			add_with_port(b, words[i]);
 		else if (port && strstr(words[i], "${PORT}"))

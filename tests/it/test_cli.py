@@ -142,7 +142,7 @@ def test_new(inst):
     out = inst.ok("new", "notes", "--port", "4810", "--allow", "x.com", "--allow", "*.y.org", "--", "/usr/bin/python3",
                   "-m", "http.server", "$PORT", cwd=d)
     text = open(inst.unit_path("notes")).read()
-    assert "Exec=/usr/bin/python3 -m http.server \"${PORT}\"\n" in text
+    assert "Exec=/usr/bin/python3 -m http.server $PORT\n" in text
     assert f"WorkingDirectory={d}\n" in text and "Listen=4810\n" in text
     assert "Allow=x.com\nAllow=*.y.org\n" in text
     assert inst.unit_path("notes") in out and "sbxsv check notes" in out
