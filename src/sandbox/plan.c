@@ -49,6 +49,7 @@ static void ctx_finish(struct plan_ctx *c)
 			free(p->links[k].target);
 		}
 		free(p->links);
+		free(p->stood);
 		free(p->path);
 		free(p->written);
 		free(p->reason);

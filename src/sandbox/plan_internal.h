@@ -11,6 +11,7 @@ struct plan_where {
 	char *path;     /* resolved; for an absent path the existing part resolved and the rest as written */
 	int error;      /* 0, or why `path` cannot be looked at: ENOENT, ENOTDIR, ELOOP, EACCES... */
 	struct stat st; /* of `path` when error is 0 */
+	char *stood;    /* when error is not 0: the last directory on the way that was there */
 	struct plan_crossed *links;
 	size_t n_links, cap_links;
 };
@@ -48,6 +49,7 @@ struct plan_place { /* a hidden place, resolved */
 	const char *name; /* of a secret */
 	char *reason;
 	bool exists, dir;
+	char *stood; /* the nearest directory above it that was there when it was looked for */
 	bool create; /* absent, and yet it must be hidden */
 	bool closed; /* a file whose permissions keep the app out, whoever writes it again */
 	bool firm;   /* no directory on the way to it is trusted to stay as it is, root's neither */

@@ -23,6 +23,7 @@ void plan_where_finish(struct plan_where *w)
 	}
 	free(w->links);
 	free(w->path);
+	free(w->stood);
 	*w = (struct plan_where){0};
 }
 
@@ -173,8 +174,12 @@ void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
 		error = step(&w, part, len);
 	}
 	ret->path = with_rest(&w);
-	if (!error && !w.looked && fs->lstat(fs->data, ret->path, &ret->st) < 0)
+	if (error)
+		ret->stood = path_dirname(w.done.len ? w.done.p : "/");
+	else if (!w.looked && fs->lstat(fs->data, ret->path, &ret->st) < 0)
 		error = errno;
+	if (error && !ret->stood)
+		ret->stood = path_dirname(ret->path);
 	ret->error = error;
 	free(w.text);
 	strbuf_finish(&w.done);

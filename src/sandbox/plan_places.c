@@ -47,7 +47,7 @@ static struct plan_place *place_add(struct plan_ctx *c, const char *path, enum p
 	VEC_GROW(c->places, c->n_places, c->cap_places);
 	p = &c->places[c->n_places++];
 	*p = (struct plan_place){
-		.path = TAKE_PTR(w.path),
+		.path = xstrdup(w.path),
 		.written = xstrdup(path),
 		.kind = kind,
 		.name = name,
@@ -59,8 +59,15 @@ static struct plan_place *place_add(struct plan_ctx *c, const char *path, enum p
 		.firm = kind == PLACE_SECRET,
 		.links = TAKE_PTR(w.links),
 		.n_links = w.n_links,
+		.stood = w.error ? TAKE_PTR(w.stood) : path_dirname(w.path),
 	};
 	w.n_links = 0;
+	while (!path_is_below(p->path, p->stood)) { /* "..", in what is not there */
+		char *up = path_dirname(p->stood);
+
+		free(p->stood);
+		p->stood = up;
+	}
 	return p;
 }
 
@@ -218,14 +225,18 @@ static void other_homes(struct plan_ctx *c)
 {
 	const struct plan_fs *fs = &c->w->fs;
 	CLEANUP_STRV struct strv names = {0};
+	CLEANUP_WHERE struct plan_where top = {0};
 	size_t n = 0;
 
-	if (c->plan->read_mode != UNIT_READ_OPEN || fs->list(fs->data, "/home", &names) < 0)
+	if (c->plan->read_mode != UNIT_READ_OPEN)
+		return;
+	plan_resolve(c, "/home", &top);
+	if (top.error || fs->list(fs->data, top.path, &names) < 0)
 		return;
 	if (names.n)
 		qsort(names.v, names.n, sizeof *names.v, by_name);
 	for (size_t i = 0; i < names.n; i++) {
-		CLEANUP_FREE char *home = path_join("/home", names.v[i]);
+		CLEANUP_FREE char *home = path_join(top.path, names.v[i]);
 		CLEANUP_WHERE struct plan_where w = {0};
 
 		plan_resolve(c, home, &w);

@@ -86,13 +86,15 @@ static void shut(struct shut *s, const char *dir, const struct plan_grant *by)
 	plan_grant_add(s->c, dir, PLAN_READ, true, SOURCE_IMPLIED, reason)->p.shut = true;
 }
 
-/* From `from` upwards, as far as the jail shows it. `first`: the nearest one in any case. */
+/* From `dir` upwards, as far as the jail shows it. `first`: `dir` in any case. Who finds a directory gone,
+ * for it comes and goes, takes it for one that is there: it was when the place below it was looked for, and
+ * the launch fails if it is not. */
 static void shut_up(struct shut *s, const char *from, bool firm, bool first)
 {
 	const struct plan_fs *fs = &s->c->w->fs;
 	CLEANUP_FREE char *dir = xstrdup(from);
 
-	for (;;) {
+	for (;; first = false) {
 		const struct plan_grant *g;
 		struct stat st;
 		char *up;
@@ -103,11 +105,9 @@ static void shut_up(struct shut *s, const char *from, bool firm, bool first)
 		g = shown_by(s->c, dir);
 		if (!g)
 			return;
-		if (fs->lstat(fs->data, dir, &st) == 0 && S_ISDIR(st.st_mode)) {
-			if (g->p.access == PLAN_READ && (firm || first || !only_root_changes(&st)))
-				shut(s, dir, g);
-			first = false;
-		}
+		if (g->p.access == PLAN_READ &&
+		    (firm || first || fs->lstat(fs->data, dir, &st) < 0 || !only_root_changes(&st)))
+			shut(s, dir, g);
 		if (strcmp(dir, "/") == 0)
 			return;
 		up = path_dirname(dir);
@@ -128,10 +128,9 @@ static void pin(struct plan_ctx *c, const struct plan_crossed *l)
 
 static void shut_way(struct shut *s, const struct plan_place *p)
 {
-	CLEANUP_FREE char *dir = path_dirname(p->path);
 	bool file = !p->dir && !p->create && !p->closed && p->kind != PLACE_SBXSV && p->kind != PLACE_MACHINE;
 
-	shut_up(s, dir, p->firm, file);
+	shut_up(s, p->stood, p->firm, file);
 	for (size_t i = 0; i < p->n_links; i++) {
 		CLEANUP_FREE char *at = path_dirname(p->links[i].path);
 
@@ -141,6 +140,30 @@ static void shut_way(struct shut *s, const struct plan_place *p)
 	}
 }
 
+/* The sockets that plan_sockets.c covers: a server that starts again binds a new one at the same path. */
+static void shut_sockets(struct shut *s)
+{
+	size_t n = s->c->n_grants;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct plan_grant *g = &s->c->grants[i];
+		CLEANUP_FREE char *dir = path_dirname(g->p.path);
+
+		if (g->p.access == PLAN_HIDE && !g->p.dir)
+			shut_up(s, dir, false, true);
+	}
+}
+
+static void shut_home(struct shut *s, const char *home)
+{
+	CLEANUP_FREE char *above = path_dirname(home);
+	CLEANUP_WHERE struct plan_where w = {0};
+
+	plan_resolve(s->c, above, &w);
+	if (!w.error && S_ISDIR(w.st.st_mode))
+		shut_up(s, w.path, true, false);
+}
+
 /* In `open`, what is above the home directories, too: an unknown one may come. */
 static void shut_homes(struct shut *s)
 {
@@ -148,34 +171,25 @@ static void shut_homes(struct shut *s)
 
 	if (c->plan->read_mode != UNIT_READ_OPEN)
 		return;
-	for (size_t i = 0; i < c->homes.n; i++) {
-		CLEANUP_FREE char *dir = path_dirname(c->homes.v[i]);
-
-		shut_up(s, dir, true, false);
-	}
-	shut_up(s, "/home", true, false);
+	shut_up(s, "/", true, false);
+	for (size_t i = 0; i < c->homes.n; i++)
+		shut_home(s, c->homes.v[i]);
+	shut_home(s, "/home/-");
 }
 
 static void hide_absent(struct shut *s, const struct plan_place *p)
 {
-	const struct plan_fs *fs = &s->c->w->fs;
-	CLEANUP_FREE char *at = xstrdup(p->path), *up = path_dirname(at), *reason = NULL;
-	struct stat st;
-	bool itself;
+	const char *below = p->path + (p->stood[1] ? strlen(p->stood) : 0) + 1;
+	CLEANUP_FREE char *name = xstrndup(below, strcspn(below, "/")), *at = path_join(p->stood, name);
+	bool itself = strcmp(at, p->path) == 0;
+	CLEANUP_FREE char *reason = xasprintf("%s%s", p->reason, itself ? "" : " would lie in it");
 
-	while (strcmp(up, "/") != 0 && fs->lstat(fs->data, up, &st) < 0) {
-		free(at);
-		at = TAKE_PTR(up);
-		up = path_dirname(at);
-	}
-	itself = strlen(at) == strlen(p->path);
-	if (!strv_has(&s->done, up) || (!itself && strv_has(&s->absent, at)))
+	if (!strv_has(&s->done, p->stood) || (!itself && strv_has(&s->absent, at)))
 		return;
 	if (!itself && granted_by(s->c, at)->p.access != PLAN_READ)
 		return; /* a DataDirectory= will be made there */
 	if (!itself)
 		strv_add(&s->absent, at);
-	reason = xasprintf("%s%s", p->reason, itself ? "" : " would lie in it");
 	plan_grant_add(s->c, at, PLAN_HIDE, true, SOURCE_SYSTEM, reason)->p.absent = true;
 }
 
@@ -204,6 +218,7 @@ void plan_hide_places(struct plan_ctx *c)
 	CLEANUP(shut_finish) struct shut s = {.c = c};
 
 	shut_homes(&s);
+	shut_sockets(&s);
 	for (size_t i = 0; i < c->n_places; i++)
 		if (plan_hidden(c, &c->places[i]))
 			shut_way(&s, &c->places[i]);

@@ -1,7 +1,9 @@
 """Hidden places stay hidden while the host changes them under a running app, in `open` and below Read= in strict."""
+import ctypes
 import os
 import shutil
 import socket
+import threading
 from urllib.parse import quote
 
 import harness
@@ -258,3 +260,87 @@ def test_the_command_agrees(inst, box):
         assert app.sees(path) == check_path(inst, path), path
     assert not app.sees(os.path.join(inst.state, "events.jsonl"))
     assert not check_path(inst, os.path.join(inst.state, "events.jsonl"))
+
+
+def landlock():
+    """ABI of this kernel's Landlock; 0: none."""
+    return max(0, ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1))
+
+
+def bind_into(pid, source, target):
+    """Mounts a file of the host at `target` in the mount namespace of a process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ns = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+    tree = libc.syscall(428, -100, os.fsencode(source), 1)  # open_tree(AT_FDCWD, OPEN_TREE_CLONE)
+    assert tree >= 0
+    child = os.fork()
+    if child == 0:
+        ok = libc.setns(ns, 0x20000) == 0  # CLONE_NEWNS
+        ok = ok and libc.syscall(429, tree, b"", -100, os.fsencode(target), 4) == 0  # move_mount(F_EMPTY_PATH)
+        os._exit(0 if ok else ctypes.get_errno() or 1)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(tree)
+    os.close(ns)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(landlock() < 2, reason="no Landlock here")
+def test_the_second_layer_has_no_secrets_either(inst, box):
+    """Were a cover to go away, Landlock would still refuse: its rules name the entries shown, not the directory."""
+    netrc = box.secret(".netrc", "old\n")
+    plain = box.secret("hidden-plain.txt", "plain\n")
+    app = App(inst, "ReadMode=open\n").up()
+    pid = inst.status("nosy")["pid"]
+    bind_into(pid, plain, netrc)
+    assert app.sees(netrc)  # the mount works: what is shown elsewhere may be read here too
+    bind_into(pid, netrc, netrc)
+    assert "PermissionError" in app.get("read", netrc)
+
+
+def test_races_of_host_and_launch(inst, box):
+    """The host changes everything all the time while apps are started: some launches may fail, none shows a secret."""
+    for rel in SECRETS:
+        box.secret(rel, "secret\n")
+    home, stop = box.home, threading.Event()
+    extra = [os.path.join(home, d) for d in (".netrc", ".ssh", ".config", ".local", ".aws", ".cargo")]
+    box.made += [p + ".away" for p in extra]
+
+    def churn():
+        while not stop.is_set():
+            for p in extra:
+                os.rename(p, p + ".away")
+                os.rename(p + ".away", p)
+            replace(inst, os.path.join(home, ".git-credentials"), "secret\n")
+
+    t = threading.Thread(target=churn)
+    t.start()
+    paths = [os.path.join(home, rel) for rel in SECRETS]
+    started = 0
+    try:
+        for _ in range(15):
+            r = box.run("/bin/cat", *paths)
+            assert "secret" not in r.stdout.split(), r.stdout
+            started += r.returncode == 1
+            assert r.returncode in (1, 125), r.stderr
+    finally:
+        stop.set()
+        t.join()
+    r = box.run("/bin/cat", *paths)
+    assert r.returncode == 1 and r.stdout == "", r.stderr
+
+
+def test_too_many_names(inst, box):
+    """A home directory with more names than a launch may mount: refused in words, not shown by halves."""
+    many = os.path.join(box.home, ".config")
+    if not os.path.isdir(many):
+        inst._own_dir(many, 0o700)
+        box.made.append(many)
+    names = [os.path.join(many, f"hidden-{i}") for i in range(8200)]
+    try:
+        for n in names:
+            os.close(os.open(n, os.O_CREAT | os.O_WRONLY, 0o644))
+        r = box.run("/bin/true")
+        assert r.returncode == 125 and "more than 8192 names" in r.stderr and ".config" in r.stderr
+    finally:
+        for n in names:
+            os.unlink(n)

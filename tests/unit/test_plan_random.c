@@ -218,6 +218,41 @@ static void check_closed(struct world *w, const struct plan *p, const char *plac
 	}
 }
 
+static const struct plan_path *nearest(const struct plan *p, const char *path)
+{
+	const struct plan_path *best = NULL;
+
+	for (size_t i = 0; i < p->n_paths; i++)
+		if (p->paths[i].dir && path_is_below(path, p->paths[i].path))
+			best = &p->paths[i]; /* sorted: the last is the deepest */
+	return best;
+}
+
+/* What is hidden lies where nobody but root can take the cover away, unless the app itself may write there.
+ */
+static void check_shut(struct world *w, const struct plan *p, const char *hidden)
+{
+	struct plan_fs fs = fake_fs_view(&w->disk);
+	CLEANUP_FREE char *dir = path_dirname(hidden);
+
+	for (;;) {
+		const struct plan_path *n = nearest(p, dir);
+		struct stat st;
+		char *up;
+
+		if (!n || n->access == PLAN_HIDE || n->empty)
+			return;
+		if (n->access == PLAN_READ && fs.lstat(fs.data, dir, &st) == 0 && S_ISDIR(st.st_mode) &&
+		    (st.st_uid || (st.st_mode & 022)))
+			assert_true(n->shut && strcmp(n->path, dir) == 0);
+		if (strcmp(dir, "/") == 0)
+			return;
+		up = path_dirname(dir);
+		free(dir);
+		dir = up;
+	}
+}
+
 static void check_promises(struct world *w, const struct plan *p)
 {
 	static const char *const never_written[] = {"/etc", "/usr", HOME "/.bashrc", HOME "/.ssh",
@@ -248,6 +283,8 @@ static void check_promises(struct world *w, const struct plan *p)
 			assert_string_equal(real, e->path);
 		else
 			assert_true(e->create || e->empty || e->absent);
+		if (e->access == PLAN_HIDE)
+			check_shut(w, p, e->path);
 		if (e->access == PLAN_WRITE && !e->socket)
 			assert_true(is_own(w, e->path) || u->write.n);
 	}
