@@ -6,3 +6,4 @@ EXTRA_DIST += tests/it/test_broken_units.py
 EXTRA_DIST += tests/it/test_sup.py tests/it/test_sup_many.py
 EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py
 EXTRA_DIST += tests/it/test_jail_hidden.py
+EXTRA_DIST += tests/it/test_chaos.py

@@ -389,10 +389,10 @@ def test_live_socket_in_the_apps_own_folder(inst):
     os.unlink(f"{d}/out.json")
     inst.ok("restart", "a")  # nobody listens any more
     out = wait_out(inst, d)
-    assert out == {f"{d}/dev.sock": "Connection refused", f"{d}/app.own": "ok"}
+    assert out == {f"{d}/dev.sock": "Connection refused", f"{d}/app.own": "ok"}, inst.peek("a")["isolation"]
     os.unlink(f"{d}/out.json")
     inst.ok("restart", "a")  # app.own is there now, left over by the app itself
-    assert wait_out(inst, d)[f"{d}/app.own"] == "ok"
+    assert wait_out(inst, d)[f"{d}/app.own"] == "ok", inst.peek("a")["isolation"]
 
 
 def test_unix_socket_grants_one(inst):
