@@ -49,7 +49,7 @@ struct child {
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;
-	int seal[256];
+	int seal[1024];
 	size_t n_seal, n_shut;
 };
 /* `error`: an errno; 0 or less: the text says it all already, and -error is the errno. */

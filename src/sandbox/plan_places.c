@@ -219,7 +219,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Where there are many, the rest is hidden as a whole: each costs a launch some milliseconds. */
-enum { OTHER_HOMES_MAX = 16 };
+enum { OTHER_HOMES_MAX = 8 };
 
 static void other_homes(struct plan_ctx *c)
 {

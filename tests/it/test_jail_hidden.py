@@ -204,6 +204,25 @@ def test_strict_hide_below_read(inst, way):
     assert not app.sees(file)
 
 
+def test_a_covered_socket_is_bound_again(inst):
+    """With AF_UNIX in the jail, another program's socket below Read= is covered, also when its server starts again."""
+    top = inst.app_dir("tree", {"plain": "plain\n"})
+    path = f"{top}/server.sock"
+    with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new:
+        old.bind(path)
+        old.listen(1)
+        app = App(inst, f"Read={top}\nUnixSocket=-{inst.base}/absent.sock\n").up()
+        assert app.get("unix", path) != "connected" and app.sees(f"{top}/plain")
+        os.unlink(path)
+        new.bind(path)
+        os.chmod(path, 0o777)
+        new.listen(1)
+        assert app.get("unix", path) != "connected"
+        new.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            new.accept()
+
+
 @pytest.mark.root
 def test_an_environment_file_below_etc(inst, write_unit):
     """Another app's, which root edits: shown by no jail, though /etc is, and everybody may read it."""
