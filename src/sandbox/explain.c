@@ -74,7 +74,10 @@ char *explain_failure(const struct machine *m, int error, const char *step)
 	else if (strcmp(step, "workdir") == 0)
 		why = "the app's user may not enter WorkingDirectory=";
 	else if (strcmp(step, "mounts") == 0 && error == EACCES)
-		why = "the app's user may not go there";
+		why = m->root ? "the app's user may not go there: put the app where it can, such as /srv, or "
+				"name "
+				"another User="
+			      : "the app's user may not go there";
 	return xstrdup(why);
 }
 

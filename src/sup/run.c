@@ -32,13 +32,22 @@ static bool is_shortage(int code)
 	return false;
 }
 
+/* The reason is shown beside the app's name: a message that begins with it would say it twice. */
+static const char *without_name(const struct app *a, const struct err *e)
+{
+	const char *text = err_msg(e);
+	size_t n = strlen(a->name);
+
+	return str_starts(text, a->name) && str_starts(text + n, ": ") ? text + n + 2 : text;
+}
+
 static void fail(struct app *a, const struct err *e, const char *hint)
 {
 	bool s = is_shortage(err_code(e));
 
-	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s", err_msg(e));
+	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s", without_name(a, e));
 	free(a->launch_error);
-	a->launch_error = xstrdup(err_msg(e));
+	a->launch_error = xstrdup(without_name(a, e));
 	app_event(a, s ? EV_SHORT : EV_REFUSED);
 }
 
@@ -139,7 +148,7 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 	a->launch_done = true;
 	if (error) {
 		free(a->launch_error);
-		a->launch_error = xstrdup(err_msg(error));
+		a->launch_error = xstrdup(without_name(a, error));
 		a->short_of = is_shortage(err_code(error));
 		if (!a->reaped)
 			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);

@@ -295,7 +295,7 @@ def test_shutdown_of_fifty_stubborn_apps_is_complete(inst):
     p = inst.foreground()
     for i in range(50):
         wait_for(lambda: lines(f"{inst.home}/apps/app{i:02}/ready"), 120)
-    assert len(left(inst)) >= 300
+    wait_for(lambda: len(left(inst)) >= 300, 120, "all processes")
     began = time.monotonic()
     p.send_signal(signal.SIGTERM)
     assert p.wait(GENEROUS) == 0
