@@ -98,9 +98,11 @@ def uuid_in(path):
 
 @pytest.fixture
 def tree(inst):
+    lock = harness.home_lock(alone=True)
     t = Tree(inst)
     yield t
     t.remove()
+    os.close(lock)
 
 
 def version():

@@ -6,6 +6,7 @@ pid; a test whose apps outlive `down` fails in its teardown.
 """
 import collections
 import errno
+import fcntl
 import http.client
 import json
 import os
@@ -74,6 +75,14 @@ def app_user():
         return pwd.getpwnam(TEST_USER)
 
 
+def home_lock(alone):
+    """Under root the tests share the home directory of the app user: those that make, remove or rename something in it are
+    alone with it. A descriptor; closing it ends the lock."""
+    fd = os.open(f"/var/tmp/sbxsv-test-home-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    return fd
+
+
 # --- processes ---
 
 def proc_start(pid):
@@ -139,16 +148,22 @@ def kill_pid(pid, sig=signal.SIGKILL):
 
 # --- network ---
 
+_given = set()
+
+
 def free_port(host="127.0.0.1"):
-    """A port nobody has, below the range the kernel hands out by itself, so that it stays free."""
+    """A port nobody has, below the range the kernel hands out by itself, so that it stays free. Never the same twice."""
     for _ in range(500):
         port = random.randint(20000, 32000)
+        if port in _given:
+            continue
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind((host, port))
             except OSError:
                 continue
+        _given.add(port)
         return port
     raise RuntimeError("no free port")
 

@@ -1,5 +1,4 @@
 """Attacks from inside a jail, for tests/it/test_jail_*.py: the attacker of tests/lib/attacker.c run by `sbxsv exec`."""
-import fcntl
 import os
 import shutil
 import subprocess
@@ -20,8 +19,7 @@ class Box:
     def __init__(self, inst, mode, alone=False):
         self.inst = inst
         self.mode = mode
-        self.lock = os.open(f"/var/tmp/sbxsv-test-home-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self.lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        self.lock = harness.home_lock(alone)
         # Under root the home of the app's user is what the system says; else it is the instance's.
         self.home = inst.user.pw_dir if harness.ROOT else inst.home
         self.cwd = inst.app_dir("box")
