@@ -1,14 +1,21 @@
 /*
  * Inside of the supervisor: what is known of one app and of all, shared by the files of src/sup/ only.
  *
- *   states.c   the table                       restart.c   backoff and start limit (pure)
- *   app.c      data, the event queue, the one function that writes a state
- *   action.c   what the table's actions do     run.c       from a definition to a process, and its end
- *   listener.c ports of the host               network.c   policy, gate, jail sockets: the proxy's view of an
- * app reclaim.c  a port taken by an orphan       command.c   requests that wait for a result reload.c apps.d
- * as a diff                watch.c     inotify shutdown.c all at once, inside a budget    instance.c  one
- * supervisor, and what the last one left status.c   what is shown                   strays.c    Enforce=off:
- * processes that got away
+ *   states.c    the table
+ *   restart.c   backoff and start limit (pure)
+ *   app.c       data, the event queue, the one function that writes a state
+ *   action.c    what the table's actions do
+ *   run.c       from a definition to a process, and its end
+ *   listener.c  ports of the host
+ *   network.c   policy, gate, jail sockets: the proxy's view of an app
+ *   reclaim.c   a port taken by an orphan
+ *   command.c   requests that wait for a result
+ *   reload.c    apps.d as a diff
+ *   watch.c     inotify
+ *   shutdown.c  all at once, inside a budget
+ *   instance.c  one supervisor, and what the last one left
+ *   status.c    what is shown
+ *   strays.c    Enforce=off: processes that got away
  */
 #pragma once
 #include "base/fd.h"

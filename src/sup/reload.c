@@ -3,11 +3,15 @@
  * and only then, when every app knows its new definition, the table is told: so that an app that starts
  * already knows which directories of the others it must not see, and a rejected file changes nothing half.
  *
- *   new file            started (Enabled=yes)             file gone        stopped and forgotten
- *   no change           nothing                           broken           what runs goes on, its problems
- * are shown; live keys           applied to the running app                         it is not started again
- * until corrected other keys          a new process                     was broken       started Enabled=no
- * -> yes   started                           yes -> no        stopped
+ *   new file             started (Enabled=yes)
+ *   file gone            stopped and forgotten
+ *   no change            nothing
+ *   live keys            applied to the running app
+ *   other keys           a new process
+ *   broken               what runs goes on, its problems are shown; not started again until corrected
+ *   was broken           started
+ *   Enabled=no -> yes    started
+ *   Enabled=yes -> no    stopped
  *
  * A directory that cannot be read says nothing about its apps: all go on, and status shows the problem.
  */

@@ -1,10 +1,10 @@
 /*
  * From a definition to a process and to its end.
  *
- *   begin    the newest definition comes into force; its problems, its mode and its ports may refuse the
- * start start    plan, log pipe, clone3; the child builds the jail while the loop goes on attach   the jail
- * stands: its sockets go to the proxy, readiness is watched ended    the pidfd and the backend have both
- * reported: nothing of the app is left, a verdict follows
+ *   begin    the newest definition comes into force; its problems, its mode and its ports may refuse it
+ *   start    plan, log pipe, clone3; the child builds the jail while the loop goes on
+ *   attach   the jail stands: its sockets go to the proxy, readiness is watched
+ *   ended    the pidfd and the backend have both reported: nothing of the app is left, a verdict follows
  *
  * The pidfd and the backend's report may come in either order; `ended` waits for both, so that the reason of
  * a failed launch is never lost behind "exited with status 1".
