@@ -259,6 +259,25 @@ static void judge(struct outgoing *c)
 
 /* --- the head --- */
 
+/* What came of a chunked body together with the head: a request that is malformed there already is refused
+ * before anything is looked up or dialled. (What comes later is judged as it passes, http.c.) */
+static enum parse body_check(struct setup *s)
+{
+	size_t len = s->len - s->req.head_len, used, out;
+	CLEANUP_FREE char *copy = NULL;
+	struct chunk c = {0};
+
+	if (s->req.body != BODY_CHUNKED || !len)
+		return PARSE_DONE;
+	copy = xmalloc(len);
+	memcpy(copy, s->buf + s->req.head_len, len);
+	if (chunk_filter(&c, copy, len, &used, &out) != PARSE_BAD)
+		return PARSE_DONE;
+	s->req.status = 400;
+	s->req.reason = "the chunked body is malformed";
+	return PARSE_BAD;
+}
+
 static void head_parse(struct outgoing *c)
 {
 	struct setup *s = c->setup;
@@ -266,6 +285,8 @@ static void head_parse(struct outgoing *c)
 
 	crash_page_enter(c->app);
 	p = request_parse(&s->req, s->buf, s->len);
+	if (p == PARSE_DONE)
+		p = body_check(s);
 	crash_page_leave();
 	if (p == PARSE_MORE && s->len < REQUEST_HEAD_MAX)
 		return;
