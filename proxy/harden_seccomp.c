@@ -4,12 +4,14 @@
 #include "proxy/harden.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static const int plain[] = {
 	SCMP_SYS(read),
@@ -78,8 +80,6 @@ static const int plain[] = {
 	SCMP_SYS(uname),
 	SCMP_SYS(sysinfo),
 	SCMP_SYS(sched_yield),
-	SCMP_SYS(fcntl),
-	SCMP_SYS(fcntl64),
 	SCMP_SYS(_llseek),
 	SCMP_SYS(fstat64),
 	SCMP_SYS(fstatat64),
@@ -121,27 +121,33 @@ struct arg_rule {
 	enum scmp_compare op;
 	scmp_datum_t a, b; /* MASKED_EQ: mask and value */
 };
+#define LOW_32 0xffffffff /* the kernel looks at 32 bits of an int, whatever the register holds */
 
 #define READ_ONLY (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_PATH)
 static const struct arg_rule with_argument[] = {
 	/* files: to read only */
 	{SCMP_SYS(open), 1, SCMP_CMP_MASKED_EQ, READ_ONLY, 0},
 	{SCMP_SYS(openat), 2, SCMP_CMP_MASKED_EQ, READ_ONLY, 0},
-	/* sockets: TCP and UDP; the netlink socket is open already */
-	{SCMP_SYS(socket), 0, SCMP_CMP_EQ, AF_INET, 0},
-	{SCMP_SYS(socket), 0, SCMP_CMP_EQ, AF_INET6, 0},
 	/* memory: nothing executable */
 	{SCMP_SYS(mmap), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
 	{SCMP_SYS(mmap2), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
 	{SCMP_SYS(mprotect), 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0},
 	{SCMP_SYS(mremap), 3, SCMP_CMP_MASKED_EQ, ~(scmp_datum_t)MREMAP_MAYMOVE, 0},
-	/* the kernel looks at 32 bits of an ioctl command */
-	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, 0xffffffff, FIONREAD},
-	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, 0xffffffff, FIONBIO},
+	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, LOW_32, FIONREAD},
+	{SCMP_SYS(ioctl), 1, SCMP_CMP_MASKED_EQ, LOW_32, FIONBIO},
+	/* F_SETOWN and F_SETSIG would send any signal to any process of this user, the supervisor too */
+	{SCMP_SYS(fcntl), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_GETFD},
+	{SCMP_SYS(fcntl), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_SETFD},
+	{SCMP_SYS(fcntl), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_GETFL},
+	{SCMP_SYS(fcntl), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_SETFL},
+	{SCMP_SYS(fcntl), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_DUPFD_CLOEXEC},
+	{SCMP_SYS(fcntl64), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_GETFD},
+	{SCMP_SYS(fcntl64), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_SETFD},
+	{SCMP_SYS(fcntl64), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_GETFL},
+	{SCMP_SYS(fcntl64), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_SETFL},
+	{SCMP_SYS(fcntl64), 1, SCMP_CMP_MASKED_EQ, LOW_32, F_DUPFD_CLOEXEC},
 	/* limits: to read only (the new value is NULL) */
 	{SCMP_SYS(prlimit64), 2, SCMP_CMP_EQ, 0, 0},
-	/* abort() */
-	{SCMP_SYS(tgkill), 2, SCMP_CMP_EQ, SIGABRT, 0},
 };
 
 static int add_with_argument(scmp_filter_ctx f, const struct arg_rule *a)
@@ -150,6 +156,34 @@ static int add_with_argument(scmp_filter_ctx f, const struct arg_rule *a)
 	int r = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, a->call, 1, &cmp);
 
 	return r == -EDOM ? 0 : r;
+}
+
+/* Sockets are of TCP and UDP (the netlink socket is open already): not raw, not of another protocol. */
+static int add_sockets(scmp_filter_ctx f)
+{
+	static const int families[] = {AF_INET, AF_INET6}, types[] = {SOCK_STREAM, SOCK_DGRAM};
+	const scmp_datum_t type = LOW_32 & ~(scmp_datum_t)(SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int r = 0;
+
+	for (size_t i = 0; i < 4 && !r; i++) {
+		scmp_datum_t protocol = i & 1 ? IPPROTO_UDP : IPPROTO_TCP;
+
+		for (int k = 0; k < 2 && !r; k++) /* named, or 0 for the only one */
+			r = seccomp_rule_add(
+				f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_32, (scmp_datum_t)families[i / 2]),
+				SCMP_A1(SCMP_CMP_MASKED_EQ, type, (scmp_datum_t)types[i & 1]),
+				SCMP_A2(SCMP_CMP_MASKED_EQ, LOW_32, k ? protocol : 0));
+	}
+	return r;
+}
+
+/* abort() of ourselves, not of the supervisor. */
+static int add_abort(scmp_filter_ctx f)
+{
+	return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 2,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, LOW_32, (scmp_datum_t)getpid()),
+				SCMP_A2(SCMP_CMP_MASKED_EQ, LOW_32, SIGABRT));
 }
 
 int harden_seccomp(struct err **e)
@@ -163,6 +197,10 @@ int harden_seccomp(struct err **e)
 		r = rule(f, SCMP_ACT_KILL_PROCESS, deadly[i]);
 	for (size_t i = 0; i < ELEMENTS(with_argument) && !r; i++)
 		r = add_with_argument(f, &with_argument[i]);
+	if (!r)
+		r = add_sockets(f);
+	if (!r)
+		r = add_abort(f);
 	if (r) {
 		(void)err_sys(e, -r, "the seccomp filter cannot be built");
 	} else {

@@ -174,3 +174,11 @@ endif
 test_launch_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_launch_LDADD = $(SANDBOX_LIBS) $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(SECCOMP_LIBS) $(CMOCKA_LIBS)
 EXTRA_test_launch_DEPENDENCIES = sbxsv-init
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_harden
+TESTS += test_harden
+endif
+test_harden_SOURCES = tests/unit/test_harden.c
+test_harden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_harden_LDADD = $(PROXY_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
