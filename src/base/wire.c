@@ -19,6 +19,7 @@ struct wire {
 	void *data;
 	struct item *head, **tail;
 	size_t queued;
+	uint64_t accepted;
 	bool closed, in_callback, destroyed;
 	char *buf; /* WIRE_MAX_BYTES, receive */
 };
@@ -144,6 +145,16 @@ void wire_destroy(struct wire *w)
 		wire_release(w);
 }
 
+uint64_t wire_accepted(const struct wire *w)
+{
+	return w->accepted;
+}
+
+uint64_t wire_left(const struct wire *w)
+{
+	return w->accepted - w->queued;
+}
+
 int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds)
 {
 	CLEANUP_FREE char *text = js_print(msg);
@@ -159,8 +170,10 @@ int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds)
 		errno = EPIPE;
 		return -1;
 	}
-	if (!w->head && fd_send(w->fd, text, len, fds, n_fds) == 0)
+	if (!w->head && fd_send(w->fd, text, len, fds, n_fds) == 0) {
+		w->accepted++;
 		return 0;
+	}
 	if (!w->head && errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS)
 		return -1; /* the reader's side will see the end and report it once */
 	i = xcalloc(1, sizeof *i + n_fds * sizeof(int));
@@ -176,6 +189,7 @@ int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds)
 	*w->tail = i;
 	w->tail = &i->next;
 	w->queued++;
+	w->accepted++;
 	loop_io_set(&w->io, LOOP_READ | LOOP_WRITE);
 	return 0;
 }

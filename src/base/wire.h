@@ -22,5 +22,8 @@ typedef void wire_closed_fn(void *data, const char *why); /* once; the wire may 
 struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed,
 			 void *data);
 void wire_destroy(struct wire *w);
+/* How many messages were accepted by wire_send(), and how many of them have left the queue. */
+uint64_t wire_accepted(const struct wire *w);
+uint64_t wire_left(const struct wire *w);
 /* Owns msg. fds stay the caller's. -1 when the channel is closed or the message too large (EMSGSIZE). */
 int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds);

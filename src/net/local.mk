@@ -4,3 +4,4 @@ libnet_a_SOURCES =
 # inside: routes, listeners, sockets on demand
 libnet_a_SOURCES += src/net/net.c src/net/net.h src/net/netlink.c src/net/netlink.h src/net/sockets.c src/net/diag.c
 libnet_a_SOURCES += src/net/proxyctl.c src/net/proxyctl.h src/net/proxyctl_app.c src/net/proxyctl_app.h
+libnet_a_SOURCES += src/net/proxyctl_in.c src/net/proxyctl_in.h

@@ -1,10 +1,10 @@
 /*
- * The inside of an app's network namespace: loopback up, AnyIP routes, the listeners of the explicit proxy and of
- * Loopback=, and sockets made there on demand.
+ * The inside of an app's network namespace: loopback up, AnyIP routes, the listeners of the explicit proxy
+ * and of Loopback=, and sockets made there on demand.
  *
- * Theory of operation. Nothing of the host's network namespace is ever given to an app. Sockets are made inside
- * (by the launching child, which has the capabilities of the new namespace, or later by a helper that shares our
- * memory and fd table and joins the namespaces for a moment) and used outside, by sbxsv-proxy.
+ * Theory of operation. Nothing of the host's network namespace is ever given to an app. Sockets are made
+ * inside (by the launching child, which has the capabilities of the new namespace, or later by a helper that
+ * shares our memory and fd table and joins the namespaces for a moment) and used outside, by sbxsv-proxy.
  */
 #pragma once
 #include "base/err.h"
@@ -21,10 +21,11 @@ struct net_plan {
 	size_t n_loopback;
 };
 /*
- * For launch_io.inside_net: runs in the launching child, in the new namespace, with its capabilities. Loopback up, AnyIP
- * routes, NET_PROXY_ADDRESS on lo, pings ignored, low ports free for the app; then the listeners. Order of the
- * sockets made: egress (if any), then for each loopback port v4, v6. Without IPv6 in the kernel only the v4 ones are made,
- * for all ports: net_inside_has_v6() tells from the count. On failure nothing is left open.
+ * For launch_io.inside_net: runs in the launching child, in the new namespace, with its capabilities.
+ * Loopback up, AnyIP routes, NET_PROXY_ADDRESS on lo, pings ignored, low ports free for the app; then the
+ * listeners. Order of the sockets made: egress (if any), then for each loopback port v4, v6. Without IPv6 in
+ * the kernel only the v4 ones are made, for all ports: net_inside_has_v6() tells from the count. On failure
+ * nothing is left open.
  */
 int net_inside(const struct net_plan *p, int *fds, size_t max, size_t *ret_n, struct err **e);
 static inline bool net_inside_has_v6(const struct net_plan *p, size_t n)
@@ -32,8 +33,8 @@ static inline bool net_inside_has_v6(const struct net_plan *p, size_t n)
 	return p->n_loopback && n == (p->egress ? 1u : 0u) + 2 * p->n_loopback;
 }
 
-/* Makes n TCP sockets (AF_INET6 dual-stack, or AF_INET where IPv6 is off) inside the namespaces; ~5 us each in a batch.
- * Caller owns the fds. The process must be dumpable and the caller its main thread. */
+/* Makes n TCP sockets (AF_INET6 dual-stack, or AF_INET where IPv6 is off) inside the namespaces; ~5 us each
+ * in a batch. Caller owns the fds. The process must be dumpable and the caller its main thread. */
 int net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, struct err **e);
 
 /* Listening TCP sockets seen through a sock_diag socket (made inside or on the host). */
@@ -44,6 +45,7 @@ struct net_listener {
 	uint32_t uid;
 	uint64_t inode;
 };
-/* Lists at most `max`; returns the count or -1. `port` 0 means all. Never blocks for longer than the kernel takes. */
+/* Lists at most `max`; returns the count or -1. `port` 0 means all. Never blocks for longer than the kernel
+ * takes. */
 int net_list_listeners(int diag_fd, uint16_t port, struct net_listener *out, size_t max, struct err **e);
 int net_open_diag(struct err **e); /* in the current namespace; caller owns */

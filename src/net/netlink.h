@@ -1,11 +1,12 @@
 /*
- * Just enough netlink for the inside of a namespace: no library, no heap, so that it may run in the copy of the
- * supervisor that clone3 made.
+ * Just enough netlink for the inside of a namespace: no library, no heap, so that it may run in the copy of
+ * the supervisor that clone3 made.
  */
 #pragma once
 #include <netinet/in.h>
 #include <stdint.h>
 
-int nl_open(int protocol);            /* a NETLINK socket of the current network namespace; -1 with errno */
-int nl_any_ip(int sock, int family);  /* "ip route add local default dev lo": every address is ours; -1 with errno */
+int nl_open(int protocol); /* a NETLINK socket of the current network namespace; -1 with errno */
+int nl_any_ip(int sock,
+	      int family); /* "ip route add local default dev lo": every address is ours; -1 with errno */
 int nl_add_address4(int sock, struct in_addr address); /* a /32 on lo; -1 with errno */

@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "base/wire.h"
 #include "net/net.h"
-#include "net/proxyctl_app.h"
+#include "net/proxyctl_in.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,8 +19,7 @@
 #define CRASH_PAGE_BYTES 4096
 #define RESTART_GAP_MS   100 /* between two starts in a crash loop */
 #define KILL_WAIT_MS     50
-#define CRASHES_MAX      3   /* on one app's bytes: its egress is closed */
-#define POOL_MAX         192 /* of proxy/pool.h: what one `need` may ask for */
+#define CRASHES_MAX      3 /* on one app's bytes: its egress is closed */
 
 struct proxyctl {
 	struct loop *loop;
@@ -29,6 +28,7 @@ struct proxyctl {
 	gid_t gid;
 	struct proxyctl_hooks hooks;
 	struct pc_app *apps;
+	struct pc_in in;
 	uint64_t launches;
 
 	pid_t pid; /* 0: none */
@@ -150,80 +150,49 @@ static void say_app(struct proxyctl *p, const struct pc_app *a)
 
 /* --- messages from the proxy --- */
 
-static void send_pool(struct proxyctl *p, struct pc_app *a, size_t n)
+static void send_pool(void *data, struct pc_app *a, size_t n)
 {
 	CLEANUP_ERR struct err *e = NULL;
-	struct js *j = message("pool", a->name);
-	int fds[POOL_MAX];
+	struct proxyctl *p = data;
+	struct js *j;
+	int fds[PC_POOL_MAX];
 
-	if (net_make_sockets(a->jail.userns_fd, a->jail.netns_fd, fds, n, &e) < 0) {
+	/* It asks again when it has the answer. One that does not read them would fill our table of
+	 * descriptors. */
+	if (!p->wire || a->pool_message > wire_left(p->wire)) {
+		log_error("sbxsv-proxy asks for sockets and does not take them; it is restarted");
+		if (p->pidfd >= 0)
+			(void)pidfd_signal(p->pidfd, SIGKILL);
+		return;
+	}
+	if (n && net_make_sockets(a->jail.userns_fd, a->jail.netns_fd, fds, n, &e) < 0) {
 		if (clk_mono_ms() - a->pool_failed_ms > 10000 || !a->pool_failed_ms) {
 			a->pool_failed_ms = clk_mono_ms();
 			log_warning("%s: no sockets inside its network namespace: %s", a->name, err_msg(e));
 		}
 		n = 0; /* an empty answer: the proxy asks again a little later */
 	}
+	j = message("pool", a->name);
 	js_add_int(j, "launch", (int64_t)a->launch);
 	say(p, j, fds, n);
 	fd_close_many(fds, n);
+	a->pool_message = p->wire ? wire_accepted(p->wire) : 0;
 }
 
-static void on_need(struct proxyctl *p, const struct js *m)
+static void on_event(void *data, const struct js *event)
 {
-	struct pc_app *a = pc_app_find(p->apps, js_str(m, "app"));
-	int64_t n = js_int_or(m, "n", 0);
+	const struct proxyctl *p = data;
 
-	if (!a || !a->launch || js_int_or(m, "launch", -1) != (int64_t)a->launch || n < 1)
-		return;
-	send_pool(p, a, n < POOL_MAX ? (size_t)n : POOL_MAX);
-}
-
-static void on_denied(struct proxyctl *p, const struct js *m)
-{
-	struct pc_app *a = pc_app_find(p->apps, js_str(m, "app"));
-	CLEANUP_JS struct js *event = NULL;
-
-	if (!a)
-		return;
-	pc_app_denied(a, m);
-	event = pc_denied_event(m);
 	p->hooks.event(p->hooks.data, event);
-}
-
-static void on_counters(struct proxyctl *p, const struct js *m)
-{
-	for (const struct js *j = js_first(js_get(m, "apps")); j; j = js_next(j)) {
-		struct pc_app *a = pc_app_find(p->apps, js_key(j));
-
-		if (a)
-			pc_app_counters(a, j);
-	}
 }
 
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
 {
 	struct proxyctl *p = data;
-	const char *type = js_str(m, "t");
 
-	(void)fds;
+	(void)fds; /* the wire closes them */
 	(void)n;
-	if (str_eq(type, "need")) {
-		on_need(p, m);
-	} else if (str_eq(type, "denied")) {
-		on_denied(p, m);
-	} else if (str_eq(type, "counters")) {
-		on_counters(p, m);
-	} else if (str_eq(type, "event")) {
-		if (js_is_obj(js_get(m, "event")))
-			p->hooks.event(p->hooks.data, js_get(m, "event"));
-	} else if (str_eq(type, "hello")) {
-		if (js_int_or(m, "v", -1) != WIRE_VERSION)
-			log_error(
-				"%s speaks version %lld of the protocol, not %d: install one release of both",
-				p->program, (long long)js_int_or(m, "v", -1), WIRE_VERSION);
-	} else {
-		log_warning("unknown message %s from sbxsv-proxy; ignored", type ? type : "(none)");
-	}
+	pc_message(&p->in, m);
 }
 
 static void on_wire_closed(void *data, const char *why)
@@ -404,6 +373,7 @@ static int spawn_with_wire(struct proxyctl *p)
 static void start(struct proxyctl *p)
 {
 	p->started_ms = clk_mono_ms();
+	p->in.complained = false;
 	p->crash_page[0] = 0;
 	if (spawn_with_wire(p) < 0) {
 		log_error("sbxsv-proxy cannot be started: %s; tried again", strerror(errno));
@@ -439,6 +409,7 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 	p->uid = run_uid;
 	p->gid = run_gid;
 	p->hooks = *hooks;
+	p->in = (struct pc_in){.apps = &p->apps, .event = on_event, .need = send_pool, .data = p};
 	p->pidfd = p->crash_fd = -1;
 	loop_timer_init(l, &p->restart, on_restart_timer, p);
 	if (access(program, X_OK) < 0) {

@@ -1,8 +1,8 @@
 /*
- * The supervisor's side of sbxsv-proxy: starts it, keeps what it needs to know (listeners, policies, pools), tells
- * it again after a crash, and makes sockets inside the apps' namespaces when it asks for more. Crash-only: a proxy that
- * dies is started again at once with the same listeners; a crash-loop is slowed to one start per 100 ms.
- * Wire messages are described in doc/design.md, "Proxy protocol".
+ * The supervisor's side of sbxsv-proxy: starts it, keeps what it needs to know (listeners, policies, pools),
+ * tells it again after a crash, and makes sockets inside the apps' namespaces when it asks for more.
+ * Crash-only: a proxy that dies is started again at once with the same listeners; a crash-loop is slowed to
+ * one start per 100 ms. Wire messages are described in doc/design.md, "Proxy protocol".
  */
 #pragma once
 #include "base/json.h"
@@ -29,7 +29,8 @@ struct proxyctl_jail { /* all fds are taken over */
 	size_t n_loopback;
 };
 struct proxyctl_hooks {
-	/* one object of the event format of doc/design.md without seq and timestamp: {"app":..,"type":..,...} */
+	/* one object of the event format of doc/design.md without seq and timestamp: {"app":..,"type":..,...}
+	 */
 	void (*event)(void *data, const struct js *event);
 	void (*restarted)(void *data, const char *why); /* the proxy died and is being started again */
 	void *data;
@@ -38,7 +39,8 @@ struct proxyctl_app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;
 	uint64_t out_ech; /* tunnels whose ClientHello carried encrypted_client_hello */
 };
-/* `program`: path of sbxsv-proxy. `run_as`: uid/gid for the proxy under root, (uid_t)-1 keeps. NULL with *e. */
+/* `program`: path of sbxsv-proxy. `run_as`: uid/gid for the proxy under root, (uid_t)-1 keeps. NULL with *e.
+ */
 struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
 				 const struct proxyctl_hooks *hooks, struct err **e);
 /* Kills and reaps the proxy (waits at most 50 ms for it), closes everything. */
@@ -48,7 +50,8 @@ pid_t proxyctl_pid(const struct proxyctl *p); /* 0 likewise */
 
 /* Per app; unknown apps are made on first use. */
 int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy *policy, struct err **e);
-int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n, struct err **e);
+int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n,
+			   struct err **e);
 void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate);
 /* A new launch: the previous jail's sockets, pool and connections are dropped. */
 void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail);

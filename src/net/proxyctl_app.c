@@ -112,6 +112,7 @@ void pc_app_drop_jail(struct pc_app *a)
 	if (!a->launch)
 		return;
 	a->launch = 0;
+	a->pool_message = 0;
 	close_fd(&a->jail.userns_fd);
 	close_fd(&a->jail.netns_fd);
 	close_fd(&a->jail.egress_fd);
@@ -162,19 +163,62 @@ void pc_app_proxy_died(struct pc_app *a)
 	pc_app_totals(a, &all);
 	all.in_open = all.out_open = 0;
 	a->before = all;
+	a->pool_message = 0;
 	a->now = (struct proxyctl_app_counters){0};
 }
 
-void pc_app_denied(struct pc_app *a, const struct js *m)
+size_t pc_app_pool_grant(struct pc_app *a, size_t n)
 {
-	const char *host = js_str(m, "host"), *rule = js_str(m, "rule");
-	uint16_t port = (uint16_t)js_int_or(m, "port", 0);
+	int64_t second = clk_mono_ms() / 1000;
+
+	if (second != a->pool_second) {
+		a->pool_second = second;
+		a->pool_made = 0;
+	}
+	if (n > PC_POOL_RATE - a->pool_made)
+		n = PC_POOL_RATE - a->pool_made;
+	a->pool_made += n;
+	return n;
+}
+
+static int text_read(const struct js *m, const char *key, char *out, size_t cap)
+{
+	const char *text = js_str(m, key);
+	size_t n = 0;
+
+	if (!text)
+		return -1;
+	for (; text[n] && n + 1 < cap; n++)
+		out[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+	out[n] = 0;
+	return 0;
+}
+
+int pc_refusal_read(const struct js *m, struct pc_refusal *ret)
+{
+	struct pc_refusal r = {0};
+	int64_t port = js_int_or(m, "port", -1), count = js_int_or(m, "count", -1);
+
+	if (port < 0 || port > UINT16_MAX || count < 1)
+		return -1;
+	r.port = (uint16_t)port;
+	r.count = (uint64_t)count;
+	if (text_read(m, "host", r.host, sizeof r.host) < 0 ||
+	    text_read(m, "rule", r.rule, sizeof r.rule) < 0 ||
+	    text_read(m, "hint", r.hint, sizeof r.hint) < 0)
+		return -1;
+	*ret = r;
+	return 0;
+}
+
+void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
+{
 	struct pc_denied d = {0};
 	size_t i;
 
 	for (i = 0; i < a->n_denied; i++)
-		if (a->denied[i].port == port && str_eq(a->denied[i].host, host) &&
-		    str_eq(a->denied[i].rule, rule))
+		if (a->denied[i].port == r->port && str_eq(a->denied[i].host, r->host) &&
+		    str_eq(a->denied[i].rule, r->rule))
 			break;
 	if (i < a->n_denied) {
 		d = a->denied[i];
@@ -182,13 +226,13 @@ void pc_app_denied(struct pc_app *a, const struct js *m)
 		if (a->n_denied == PC_DENIED_MAX)
 			denied_finish(&a->denied[--a->n_denied]);
 		i = a->n_denied++;
-		d.host = xstrdup(host ? host : "");
-		d.rule = xstrdup(rule ? rule : "");
-		d.port = port;
+		d.host = xstrdup(r->host);
+		d.rule = xstrdup(r->rule);
+		d.port = r->port;
 	}
 	free(d.hint);
-	d.hint = xstrdup(js_str(m, "hint") ? js_str(m, "hint") : "");
-	d.count += count_of(m, "count");
+	d.hint = xstrdup(r->hint);
+	d.count += r->count;
 	d.last_ms = clk_wall_ms();
 	memmove(&a->denied[1], &a->denied[0], i * sizeof d);
 	a->denied[0] = d;
@@ -213,20 +257,19 @@ struct js *pc_app_denied_list(const struct pc_app *a)
 	return list;
 }
 
-struct js *pc_denied_event(const struct js *m)
+struct js *pc_denied_event(const struct pc_app *a, const struct pc_refusal *r)
 {
-	int64_t count = js_int_or(m, "count", 1);
 	struct js *j = js_obj();
 
-	js_add_str(j, "app", js_str(m, "app"));
+	js_add_str(j, "app", a->name);
 	js_add_str(j, "type", "violation");
 	js_add_str(j, "operation", "connect");
-	js_add_str(j, "host", js_str(m, "host"));
-	js_add_int(j, "port", js_int_or(m, "port", 0));
-	js_add_str(j, "rule", js_str(m, "rule"));
+	js_add_str(j, "host", r->host);
+	js_add_int(j, "port", r->port);
+	js_add_str(j, "rule", r->rule);
 	js_add_str(j, "action", "denied");
-	js_add_str(j, "hint", js_str(m, "hint"));
-	if (count != 1)
-		js_add_int(j, "count", count);
+	js_add_str(j, "hint", r->hint);
+	if (r->count != 1)
+		js_add_int(j, "count", (int64_t)r->count);
 	return j;
 }

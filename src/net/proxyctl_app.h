@@ -3,6 +3,7 @@
 #include "net/proxyctl.h"
 
 #define PC_DENIED_MAX 32
+#define PC_POOL_RATE  50000 /* sockets a second; ten times what the kernel connects here */
 #define PC_CLOSED_BY_CRASHES                                                                                 \
 	"sbxsv-proxy crashed 3 times on this app's bytes; change its [Network] rules to try again"
 
@@ -24,6 +25,10 @@ struct pc_app {
 	struct proxyctl_jail jail;
 	unsigned crashes; /* of the proxy, on this app's bytes */
 	int64_t pool_failed_ms;
+	int64_t pool_second; /* for the bound on what the proxy may have made, and how many in it */
+	size_t pool_made;
+	uint64_t pool_message; /* number of the last answer to a `need` among the messages of this wire; 0:
+				  none */
 	/* before: of earlier proxies; now: of this one */
 	struct proxyctl_app_counters before, now;
 	struct pc_denied denied[PC_DENIED_MAX]; /* newest first */
@@ -42,6 +47,16 @@ void pc_app_drop_jail(struct pc_app *a);
 void pc_app_counters(struct pc_app *a, const struct js *j);
 void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret);
 void pc_app_proxy_died(struct pc_app *a); /* its counters become history, nothing is open */
-void pc_app_denied(struct pc_app *a, const struct js *message);
+/* How many of `n` sockets the proxy may have now: it is the process that hostile bytes reach. */
+size_t pc_app_pool_grant(struct pc_app *a, size_t n);
+/* One `denied` message, checked: texts of bounded length without control bytes. */
+struct pc_refusal {
+	char host[256], rule[640], hint[384]; /* HOST_MAX and the texts of struct verdict, with room */
+	uint16_t port;
+	uint64_t count;
+};
+int pc_refusal_read(const struct js *message, struct pc_refusal *ret); /* -1: makes no sense */
+void pc_app_denied(struct pc_app *a, const struct pc_refusal *r);
 struct js *pc_app_denied_list(const struct pc_app *a);
-struct js *pc_denied_event(const struct js *message); /* event object of doc/design.md section 8 */
+/* The event object of doc/design.md section 8. */
+struct js *pc_denied_event(const struct pc_app *a, const struct pc_refusal *r);

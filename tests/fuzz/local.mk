@@ -26,3 +26,10 @@ fuzz_unit_SOURCES = tests/fuzz/fuzz_unit.c
 fuzz_unit_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_unit_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/wire
+if FUZZERS
+check_PROGRAMS += fuzz_wire
+fuzz_wire_SOURCES = tests/fuzz/fuzz_wire.c
+fuzz_wire_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_wire_LDADD = libnet.a libpolicy.a $(BASE_LIBS) $(MNL_LIBS)
+endif

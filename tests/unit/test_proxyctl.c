@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,7 +28,19 @@ static struct loop *loop;
 static struct proxyctl *ctl;
 static struct strv events;
 static int restarts, makes_fail;
+static size_t made, most_fds;
 static int (*until)(void);
+
+static size_t open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	while (readdir(d))
+		n++;
+	(void)closedir(d);
+	return n;
+}
 
 int __wrap_net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, struct err **e);
 int __wrap_net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, struct err **e)
@@ -39,6 +52,8 @@ int __wrap_net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, str
 		makes_fail--;
 		return err_set(e, 0, "not now");
 	}
+	made += n;
+	most_fds = open_fds() > most_fds ? open_fds() : most_fds;
 	for (size_t i = 0; i < n; i++) {
 		fds[i] = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		assert_true(fds[i] >= 0);
@@ -109,17 +124,6 @@ static int client(uint16_t port)
 static int null_fd(void)
 {
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-static size_t open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	size_t n = 0;
-
-	while (readdir(d))
-		n++;
-	(void)closedir(d);
-	return n;
 }
 
 static int host_fd, app_fd, accepted_fd, egress_fd, client_fd;
@@ -233,6 +237,74 @@ static void test_killed(void **state)
 	}
 	assert_true(pidfd_is_dead(proxyctl_pidfd(ctl)) == false);
 	assert_int_equal(events.n, 0);
+}
+
+/* --- a proxy that somebody has taken over --- */
+
+static const char evil[] =
+	"#!/usr/bin/python3\n"
+	"import json, socket, time\n"
+	"s = socket.socket(fileno=3)\n"
+	"big = 'x' * 40000 + chr(27) + '[2J'\n"
+	"d = dict(t='denied', app='a', host='h', port=1, rule='r', hint='', count=1)\n"
+	"for m in (dict(t='hello', v=99), dict(t='nonsense'), dict(), dict(d, app='b'), dict(d, host=big, "
+	"rule=big, hint=big),\n"
+	"          dict(d, port=-1), dict(d, port=65536), dict(d, host=None), dict(d, rule=7), dict(d, "
+	"count=-5), dict(d, count=1e300),\n"
+	"          dict(t='event', event=dict(app='a', type='state', to='running')), dict(t='event', "
+	"event=[1]),\n"
+	"          dict(t='event', event=dict(app='b', type='violation')), dict(t='event'),\n"
+	"          dict(t='counters', apps=dict(a=dict(in_open=-1, in_total=1e300, bytes_in='x', "
+	"out_denied=2.5))),\n"
+	"          dict(t='counters', apps=[[1]]), dict(t='counters', apps=dict(a=[], b={})), "
+	"dict(t='counters'),\n"
+	"          dict(t='need', app='a', launch=2, n=5), dict(t='need', app='b', launch=1, n=5),\n"
+	"          dict(t='need', app='a', launch=1, n=1e9), dict(t='need', app='a', launch=1, n=0), "
+	"dict(t='need')):\n"
+	"    s.send(json.dumps(m).encode())\n"
+	"s.send(json.dumps(dict(d, host='last', count=3)).encode())\n"
+	"for i in range(4000):\n"
+	"    s.send(b'{\"t\":\"need\",\"app\":\"a\",\"launch\":1,\"n\":192}')\n"
+	"time.sleep(1000)\n";
+
+static int is_restarted(void)
+{
+	return restarts > 0;
+}
+
+static void test_taken_over(void **state)
+{
+	const struct proxyctl_hooks hooks = {.event = on_event, .restarted = on_restarted};
+	char path[] = "/tmp/sbxsv-proxy-evil-XXXXXX";
+	int fd = mkstemp(path);
+	struct proxyctl_app_counters c;
+	CLEANUP_JS struct js *list = NULL;
+	size_t fds_before;
+
+	(void)state;
+	assert_int_equal(fd_write_all(fd, evil, strlen(evil)), 0);
+	assert_int_equal(fchmod(fd, 0755), 0);
+	(void)close(fd);
+	proxyctl_destroy(ctl);
+	made = most_fds = 0;
+	fds_before = open_fds();
+	ctl = proxyctl_create(loop, path, (uid_t)-1, (gid_t)-1, &hooks, NULL);
+	assert_non_null(ctl);
+	set_jail(false);
+	run_until(is_restarted); /* it did not read what it asked for */
+	proxyctl_counters(ctl, "a", &c);
+	assert_int_equal(c.in_total, 0);
+	list = proxyctl_denied(ctl, "a");
+	assert_int_equal(js_len(list), 2);
+	assert_string_equal(js_str(js_at(list, 0), "host"), "last");
+	assert_int_equal(js_int_or(js_at(list, 0), "count", 0), 3);
+	assert_true(strlen(js_str(js_at(list, 1), "host")) < 256 &&
+		    strlen(js_str(js_at(list, 1), "rule")) < 1024);
+	assert_int_equal(events.n, 2);
+	for (size_t i = 0; i < events.n; i++)
+		assert_non_null(strstr(events.v[i], "\"type\":\"violation\""));
+	assert_true(made > 0 && most_fds < fds_before + 1000);
+	(void)unlink(path);
 }
 
 /* --- egress --- */
@@ -396,6 +468,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_serves, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_taken_over, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_denied, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_crashes_close_egress, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_removed, setup, teardown),
