@@ -165,6 +165,15 @@ void policy_decide_host(const struct policy *p, const char *host, uint16_t port,
 	*ret = v;
 }
 
+/* A Deny= of an IPv4 address counts for what a translator or tunnel makes of it too. */
+static const struct rule *find_deny(const struct policy *p, const struct addr *a, uint16_t port)
+{
+	const struct rule *r = rule_set_find_addr(&p->deny, a, port);
+	struct addr in;
+
+	return !r && addr_embedded(a, &in) ? rule_set_find_addr(&p->deny, &in, port) : r;
+}
+
 static void unmap(const struct addr *a, struct addr *ret)
 {
 	struct sockaddr_storage ss = {.ss_family = AF_UNSPEC};
@@ -187,7 +196,7 @@ void policy_decide_addr(const struct policy *p, const struct addr *given, uint16
 	unmap(given, &a);
 	addr_format(&a, shown);
 	c = addr_classify(&a);
-	deny = rule_set_find_addr(&p->deny, &a, port);
+	deny = find_deny(p, &a, port);
 	net = p->egress == EGRESS_OFF ? NULL : find_net(p, &a, port);
 	if (refuse_port_0(port, &v)) {
 		;
@@ -223,7 +232,7 @@ static bool answer_ok(const struct policy *p, const struct addr *given, uint16_t
 	unmap(given, &a);
 	addr_format(&a, shown);
 	c = addr_classify(&a);
-	deny = rule_set_find_addr(&p->deny, &a, port);
+	deny = find_deny(p, &a, port);
 	if (deny) {
 		set_rule(v, "Deny", deny->text, deny->origin);
 		SET(v->reason, "the name resolves to %s, which a Deny= line names", shown);

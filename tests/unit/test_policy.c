@@ -167,6 +167,30 @@ static void test_deny_wins(void **state)
 	policy_destroy(p);
 }
 
+/* A name that resolves to a translated form of a denied address reaches that address all the same. */
+static void test_deny_embedded(void **state)
+{
+	static const char *const forms[] = {"93.184.216.34", "::ffff:93.184.216.34", "64:ff9b::5db8:d822",
+					    "2002:5db8:d822::1"};
+	struct policy *p = make(EGRESS_ALL, NULL, "93.184.216.34", NULL, NULL);
+	struct verdict by, v;
+
+	(void)state;
+	policy_decide_host(p, "x.com", 443, &by);
+	assert_int_equal(by.action, VERDICT_ALLOW);
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+		struct addr a;
+
+		assert_int_equal(host_parse_addr(forms[i], strlen(forms[i]), &a), 0);
+		policy_decide_addr(p, &a, 443, &v);
+		assert_int_equal(v.action, VERDICT_DENY);
+		policy_decide_answer(p, "x.com", 443, &by, &a, 1, &v);
+		assert_int_equal(v.action, VERDICT_DENY);
+	}
+	ALLOWED(p, "64:ff9b::5db8:d823", 443);
+	policy_destroy(p);
+}
+
 static void test_addresses(void **state)
 {
 	struct policy *p =
@@ -547,13 +571,14 @@ static void test_empty(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts),          cmocka_unit_test(test_not_canonical),
-		cmocka_unit_test(test_closed),         cmocka_unit_test(test_egress_all),
-		cmocka_unit_test(test_deny_wins),      cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_answers),        cmocka_unit_test(test_rule_errors),
-		cmocka_unit_test(test_address_errors), cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_json),           cmocka_unit_test(test_json_strict),
-		cmocka_unit_test(test_many),           cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_hosts),         cmocka_unit_test(test_not_canonical),
+		cmocka_unit_test(test_closed),        cmocka_unit_test(test_egress_all),
+		cmocka_unit_test(test_deny_embedded), cmocka_unit_test(test_deny_wins),
+		cmocka_unit_test(test_addresses),     cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_rule_errors),   cmocka_unit_test(test_address_errors),
+		cmocka_unit_test(test_ports),         cmocka_unit_test(test_json),
+		cmocka_unit_test(test_json_strict),   cmocka_unit_test(test_many),
+		cmocka_unit_test(test_empty),
 	};
 
 	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
