@@ -13,33 +13,81 @@
 #define FD_RESERVE   512 /* two full SCM_RIGHTS messages, the loop, resolvers, netlink, log */
 #define FDS_PER_CONN 3   /* two, and one more while two addresses of a name race */
 
-static size_t conns, conns_limit = 1024;
+static size_t fds, fds_limit = 1024; /* in use, as far as they are counted */
+static struct conns *members;
+static size_t n_members;
 
 void conns_init(size_t nofile_limit)
 {
 	size_t reserve = nofile_limit > 4 * FD_RESERVE ? FD_RESERVE : nofile_limit / 4;
 
-	conns_limit = (nofile_limit - reserve) / FDS_PER_CONN;
+	fds_limit = nofile_limit - reserve;
 }
 
-bool conns_may_grow(void)
+void conns_join(struct conns *c)
 {
-	return conns < conns_limit;
+	c->prev = NULL;
+	c->next = members;
+	if (members)
+		members->prev = c;
+	members = c;
+	n_members++;
 }
 
-void conns_add(void)
+void conns_leave(struct conns *c)
 {
-	conns++;
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		members = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	n_members--;
 }
 
-void conns_sub(void)
+/* Descriptors that must stay free for the others' shares. */
+static size_t promised(const struct conns *to)
 {
-	conns--;
+	size_t share = fds_limit / 2 / FDS_PER_CONN / n_members, left = 0;
+
+	for (const struct conns *c = members; c; c = c->next)
+		if (c != to && c->n < share)
+			left += (share - c->n) * FDS_PER_CONN;
+	return left;
 }
 
-size_t conns_max(void)
+bool conns_may_grow(const struct conns *c)
 {
-	return conns_limit;
+	if (fds + FDS_PER_CONN <= fds_limit / 2) /* the shares are no more than the other half */
+		return true;
+	return fds + FDS_PER_CONN + promised(c) <= fds_limit;
+}
+
+void conns_add(struct conns *c)
+{
+	c->n++;
+	fds += FDS_PER_CONN;
+}
+
+void conns_sub(struct conns *c)
+{
+	c->n--;
+	fds -= FDS_PER_CONN;
+}
+
+size_t fds_take(size_t n)
+{
+	size_t left = fds < fds_limit ? (fds_limit - fds) / 4 : 0; /* connections come first */
+
+	if (n > left)
+		n = left;
+	fds += n;
+	return n;
+}
+
+void fds_give_back(size_t n)
+{
+	fds -= n;
 }
 
 static void say_exhausted(const char *what)
@@ -78,7 +126,7 @@ static void on_ready(struct loop_io *io, unsigned events)
 		socklen_t len = sizeof peer;
 		int fd;
 
-		if (!conns_may_grow()) {
+		if (!conns_may_grow(a->conns)) {
 			back_off(a, "too many connections are open");
 			return;
 		}
@@ -105,15 +153,18 @@ static void on_backoff_over(struct loop_timer *t)
 		loop_io_set(&a->io, LOOP_READ);
 }
 
-void acceptor_init(struct acceptor *a, struct loop *l, int fd, acceptor_fn *fn, void *data)
+void acceptor_init(struct acceptor *a, struct loop *l, int fd, struct conns *conns, acceptor_fn *fn,
+		   void *data)
 {
 	int one = 1;
 
-	*a = (struct acceptor){.fn = fn, .data = data, .fd = fd};
+	*a = (struct acceptor){.fn = fn, .data = data, .conns = conns, .fd = fd};
 	(void)fd_set_nonblock(fd, true);
 	/* Accepted sockets inherit it (net/ipv4/tcp_minisocks.c copies the listener's options): no call for
 	 * each. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	/* A client that vanished without a word is noticed some day. */
+	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 	loop_io_init(l, &a->io, fd, 0, on_ready, a);
 	loop_timer_init(l, &a->backoff, on_backoff_over, a);
 }

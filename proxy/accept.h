@@ -1,14 +1,24 @@
 /*
  * A listening socket. Connections are accepted in batches. When descriptors run out it pauses for a moment,
  * with the connections waiting in the kernel's queue, instead of spinning; the log says so once in ten
- * seconds. The process keeps a reserve of descriptors (`conns_may_grow`), so that the control channel can
- * always receive some.
+ * seconds.
+ *
+ * Descriptors are a budget of the whole process: a connection counts as FDS_PER_CONN, a socket waiting in a
+ * pool as one, and a reserve stays free, so that the control channel can always receive some. Half of the
+ * budget is shared out evenly among the apps: that many connections an app can always have, whatever the
+ * others do. The other half goes to whoever comes first.
  */
 #pragma once
 #include "base/loop.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+
+/* What one app has of the budget. Zero-initialise, then conns_join(). */
+struct conns {
+	struct conns *prev, *next;
+	size_t n;
+};
 
 struct acceptor;
 /* Owns fd (non-blocking, close-on-exec). False: enough for now, the callback paused or closed the acceptor.
@@ -19,19 +29,25 @@ struct acceptor {
 	struct loop_timer backoff;
 	acceptor_fn *fn;
 	void *data;
+	struct conns *conns;
 	int fd;
 	bool on;
 };
 
-/* Owns fd. Paused at first. */
-void acceptor_init(struct acceptor *a, struct loop *l, int fd, acceptor_fn *fn, void *data);
+/* Owns fd. Paused at first. `conns`: of the app whose connections these are; the callback counts them. */
+void acceptor_init(struct acceptor *a, struct loop *l, int fd, struct conns *conns, acceptor_fn *fn,
+		   void *data);
 void acceptor_run(struct acceptor *a, bool on);
 void acceptor_finish(
 	struct acceptor *a); /* closes the socket; once finished, or zeroed with fd -1, is fine */
 
-/* Connections of the whole process, each counted as the descriptors it may need at most. */
 void conns_init(size_t nofile_limit);
-bool conns_may_grow(void);
-void conns_add(void);
-void conns_sub(void);
-size_t conns_max(void);
+void conns_join(struct conns *c);
+void conns_leave(struct conns *c); /* all its connections were subtracted */
+bool conns_may_grow(const struct conns *c);
+void conns_add(struct conns *c);
+void conns_sub(struct conns *c);
+/* Descriptors that are no connection yet. Grants at most `n`, maybe none; every one is given back when it is
+ * closed, or has become part of a connection. */
+size_t fds_take(size_t n);
+void fds_give_back(size_t n);

@@ -23,6 +23,7 @@ struct app *app_get(struct proxy *p, const char *name)
 	a = xcalloc(1, sizeof *a);
 	a->proxy = p;
 	a->name = xstrdup(name);
+	conns_join(&a->conns);
 	a->forward = forward_create(a);
 	a->denied = denied_create(a);
 	a->next = p->apps;
@@ -41,6 +42,7 @@ void app_remove(struct app *a)
 	crash_page_forget(a);
 	forward_destroy(a->forward);
 	denied_destroy(a->denied);
+	conns_leave(&a->conns);
 	policy_destroy(a->policy);
 	free(a->closed);
 	free(a->name);

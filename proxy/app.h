@@ -37,6 +37,7 @@ struct app {
 	struct loopback *loopback;      /* Loopback= listeners of this launch */
 	struct egress_listener *egress; /* explicit proxy of this launch */
 	struct denied *denied;          /* refusals being folded */
+	struct conns conns;             /* its share of the descriptors */
 
 	struct app_counters counters;
 	bool counters_changed;

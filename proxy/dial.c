@@ -66,6 +66,7 @@ static int attempt_start(struct dial *d, struct dial_attempt *a, const struct ad
 {
 	struct sockaddr_storage sa;
 	socklen_t len = addr_to_sockaddr(to, d->port, &sa);
+	const unsigned stall = DIAL_STALL_MS;
 	int one = 1, fd;
 
 	a->dial = d;
@@ -87,6 +88,8 @@ static int attempt_start(struct dial *d, struct dial_attempt *a, const struct ad
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	/* A peer that vanished without a word is noticed some day. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	/* One that takes nothing of what we have for it: sooner (tcp(7), zero windows count too). */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &stall, sizeof stall);
 	if (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS) {
 		d->errnum = errno;
 		(void)close(fd);

@@ -7,9 +7,10 @@
 #include "base/loop.h"
 #include "policy/policy.h"
 
-#define DIAL_MAX        8     /* attempts */
-#define DIAL_STAGGER_MS 250   /* RFC 8305 5, "Connection Attempt Delay" */
-#define DIAL_LIMIT_MS   15000 /* in all */
+#define DIAL_MAX        8      /* attempts */
+#define DIAL_STAGGER_MS 250    /* RFC 8305 5, "Connection Attempt Delay" */
+#define DIAL_LIMIT_MS   15000  /* in all */
+#define DIAL_STALL_MS   300000 /* a connected site that acknowledges nothing for so long is gone */
 
 enum dial_result { DIAL_OK, DIAL_LOCAL, DIAL_FAILED, DIAL_TIMEOUT };
 /* Called once, maybe before dial_start() returns. fd: owned by the callee, or -1. errnum: of DIAL_FAILED. */

@@ -48,7 +48,7 @@ void outgoing_free(struct outgoing *c)
 	acceptor_run(&l->acc, l->n < OUTGOING_MAX);
 	c->app->counters.out_open--;
 	app_counted(c->app);
-	conns_sub();
+	conns_sub(&c->app->conns);
 	loop_timer_stop(&c->timer);
 	setup_free(c->setup);
 	hello_free(c->hello);
@@ -136,37 +136,86 @@ void outgoing_denied(struct outgoing *c, const char *rule, const char *hint)
 	denied_add(c->app->denied, c->host, c->port, rule, hint);
 }
 
+/* --- a connection that is over, but for somebody who does not say so --- */
+
+/*
+ * Nobody can tell a client that closed from one that only said all it had to say. A site that then neither
+ * answers nor closes would keep the connection for ever, and an app has only OUTGOING_MAX.
+ */
+static void on_half_closed(struct relay *r, int i)
+{
+	struct outgoing *c = container_of(r, struct outgoing, relay);
+
+	if (i == 0)
+		loop_timer_start(&c->timer, SILENCE_MS);
+}
+
+static void relay_late(struct outgoing *c)
+{
+	const struct relay_half *to_client = &c->relay.half[1];
+
+	if (to_client->len || (!to_client->eof && c->relay.moved)) { /* not all was said, or taken */
+		c->relay.moved = false;
+		loop_timer_start(&c->timer, SILENCE_MS);
+	} else if (to_client->eof) {
+		outgoing_free(c);
+	} else {
+		outgoing_reset(c);
+	}
+}
+
 /* --- connect --- */
 
-static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
+/* By the rules of this moment; `v` are the addresses that the target stands for. */
+static bool target_allowed(struct outgoing *c, const struct addr *v, size_t n)
 {
-	struct outgoing *c = data;
+	const struct request *r = &c->setup->req;
+	struct verdict by, *out = &c->setup->verdict;
+
+	if (r->literal) {
+		policy_decide_addr(c->app->policy, &r->addr, r->port, out);
+		return out->action == VERDICT_ALLOW;
+	}
+	policy_decide_host(c->app->policy, r->host, r->port, &by);
+	if (by.action == VERDICT_ALLOW)
+		policy_decide_answer(c->app->policy, r->host, r->port, &by, v, n, out);
+	else
+		*out = by;
+	return out->action == VERDICT_ALLOW;
+}
+
+/* The rules changed, or egress was closed, while we waited for somebody. False: answered. */
+static bool still_allowed(struct outgoing *c, const struct addr *v, size_t n)
+{
+	if (c->app->closed) {
+		answer_closed(c);
+		return false;
+	}
+	if (target_allowed(c, v, n))
+		return true;
+	refuse(c, &c->setup->verdict);
+	return false;
+}
+
+static void connected(struct outgoing *c, int fd)
+{
 	struct setup *s = c->setup;
-	struct verdict v;
 
-	if (result != DIAL_LOCAL) {
-		c->app->counters.out_allowed++;
-		app_counted(c->app);
-	}
-	switch (result) {
-	case DIAL_LOCAL:
-		policy_decide_own(s->req.port, &v);
-		refuse(c, &v);
-		return;
-	case DIAL_TIMEOUT:
-		answer_error(c, 504, "the site did not answer the connection in time");
-		return;
-	case DIAL_FAILED: {
-		CLEANUP_FREE char *why = xasprintf("the site cannot be reached: %s", strerror(errnum));
-
-		answer_error(c, 502, why);
+	if (c->generation != c->app->generation && !still_allowed(c, s->dial.v, s->dial.n)) {
+		(void)close(fd);
 		return;
 	}
-	case DIAL_OK:
-		break;
-	}
+	c->generation = c->app->generation;
+	c->host = xstrdup(s->req.host);
+	c->port = s->req.port;
+	c->rule = xstrdup(s->verdict.rule);
+	c->literal = s->req.literal;
+	c->by_address = s->verdict.by_address;
+	c->app->counters.out_allowed++;
+	app_counted(c->app);
 	loop_timer_stop(&c->timer);
 	c->phase = PHASE_RELAY;
+	c->relay.ended = on_half_closed;
 	c->relay.count[0] = &c->app->counters.bytes_out;
 	c->relay.count[1] = &c->app->counters.bytes_in;
 	if (!s->req.connect) {
@@ -176,6 +225,31 @@ static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
 	c->setup = NULL;
 	tunnel_start(c, fd, s->buf + s->req.head_len, s->len - s->req.head_len);
 	setup_free(s); /* c may be gone */
+}
+
+static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
+{
+	struct outgoing *c = data;
+	CLEANUP_FREE char *why = NULL;
+	struct verdict v;
+
+	if (result == DIAL_OK) {
+		connected(c, fd);
+		return;
+	}
+	if (result == DIAL_LOCAL) {
+		policy_decide_own(c->setup->req.port, &v);
+		refuse(c, &v);
+		return;
+	}
+	c->app->counters.out_allowed++;
+	app_counted(c->app);
+	if (result == DIAL_TIMEOUT) {
+		answer_error(c, 504, "the site did not answer the connection in time");
+		return;
+	}
+	why = xasprintf("the site cannot be reached: %s", strerror(errnum));
+	answer_error(c, 502, why);
 }
 
 /* All judged, all allowed by the policy; the kernel has the last word. */
@@ -193,11 +267,6 @@ static void connect_to(struct outgoing *c, const struct addr *v, size_t n)
 		refuse(c, &local);
 		return;
 	}
-	c->host = xstrdup(s->req.host);
-	c->port = s->req.port;
-	c->rule = xstrdup(s->verdict.rule);
-	c->literal = s->req.literal;
-	c->by_address = s->verdict.by_address;
 	c->generation = c->app->generation;
 	c->phase = PHASE_DIAL;
 	loop_timer_stop(&c->timer); /* the dial has its own */
@@ -210,22 +279,13 @@ static void on_resolved(void *data, enum resolve_result result, const struct add
 	struct outgoing *c = data;
 	struct setup *s = c->setup;
 	CLEANUP_FREE char *text = NULL;
-	struct verdict by;
 
 	if (result != RESOLVE_OK) {
 		text = xasprintf("%s cannot be resolved: %s", s->req.host, why);
 		answer_error(c, result == RESOLVE_TIMEOUT ? 504 : 502, text);
 		return;
 	}
-	/* The rules may have changed while we waited: those of now count. */
-	policy_decide_host(c->app->policy, s->req.host, s->req.port, &by);
-	if (by.action == VERDICT_ALLOW)
-		policy_decide_answer(c->app->policy, s->req.host, s->req.port, &by, v, n, &s->verdict);
-	else
-		s->verdict = by;
-	if (s->verdict.action != VERDICT_ALLOW)
-		refuse(c, &s->verdict);
-	else
+	if (still_allowed(c, v, n))
 		connect_to(c, v, n);
 }
 
@@ -335,6 +395,8 @@ static void on_deadline(struct loop_timer *t)
 		answer_error(c, 408, "the request head did not come in time");
 	else if (c->phase == PHASE_RELAY && c->hello)
 		tunnel_late(c);
+	else if (c->phase == PHASE_RELAY)
+		relay_late(c);
 	else
 		outgoing_free(c);
 }
@@ -356,7 +418,7 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 	l->n++;
 	acceptor_run(&l->acc, l->n < OUTGOING_MAX);
 	c->app->counters.out_open++;
-	conns_add();
+	conns_add(&c->app->conns);
 	loop_timer_init(loop, &c->timer, on_deadline, c);
 	if (l->app->closed) {
 		c->relay.io[0].fd = fd;
@@ -377,7 +439,7 @@ struct egress_listener *egress_create(struct app *a, int fd)
 
 	l->app = a;
 	l->resolver = resolver_create(a);
-	acceptor_init(&l->acc, a->proxy->loop, fd, on_client, l);
+	acceptor_init(&l->acc, a->proxy->loop, fd, &a->conns, on_client, l);
 	acceptor_run(&l->acc, true);
 	return l;
 }

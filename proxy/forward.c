@@ -109,7 +109,7 @@ static void inbound_free(struct inbound *c)
 			(void)close(c->inner[i]);
 	f->app->counters.in_open--;
 	app_counted(f->app);
-	conns_sub();
+	conns_sub(&f->app->conns);
 	free(c);
 	ports_run(f);
 }
@@ -286,7 +286,7 @@ static bool on_client(struct acceptor *a, int fd, const struct sockaddr_storage 
 	c->relay.io[1].fd = -1;
 	c->deadline_ms = clk_mono_ms() + RETRY_LIMIT_MS;
 	inner_peer(peer, &c->peer);
-	conns_add();
+	conns_add(&f->app->conns);
 	f->app->counters.in_open++;
 	app_counted(f->app);
 	list_add(&f->pending, c);
@@ -368,7 +368,7 @@ void forward_listener(struct forward *f, int fd, uint16_t host_port, uint16_t ap
 		p->next = f->ports;
 		f->ports = p;
 	}
-	acceptor_init(&p->acc, f->app->proxy->loop, fd, on_client, p);
+	acceptor_init(&p->acc, f->app->proxy->loop, fd, &f->app->conns, on_client, p);
 }
 
 void forward_listeners_end(struct forward *f)

@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #define RESPONSE_HEAD_MAX 65536
+#define INTERIM_MAX       16 /* 1xx heads before the answer: an honest site sends one or two (RFC 9110 15.2) */
 
 struct http {
 	enum request_body body;
@@ -23,8 +24,9 @@ struct http {
 	bool body_done;
 	bool answered; /* something of the response went to the client */
 	bool head_done;
+	unsigned interim; /* 1xx heads so far */
 	char *head;
-	size_t head_len;
+	size_t head_len, scanned; /* no head ends before `scanned` */
 };
 
 void http_free(struct http *h)
@@ -121,6 +123,7 @@ static bool bad_gateway(struct outgoing *c, const char *reason)
 	CLEANUP_FREE char *text = reply_error(502, reason);
 
 	c->relay.half[1].tap = on_response_body;
+	free(TAKE_PTR(c->http->head));
 	if (!c->http->answered && !relay_push(&c->relay, 1, text, strlen(text)))
 		return false;
 	return on_response_body(&c->relay, NULL, 0);
@@ -159,10 +162,10 @@ static void head_rewrite(const char *head, size_t len, bool final, struct strbuf
 	strbuf_adds(out, final ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
-/* Length of the head including its empty line, or 0. */
-static size_t head_end(const char *p, size_t len)
+/* Length of the head including its empty line, or 0. No empty line begins before `from`. */
+static size_t head_end(const char *p, size_t from, size_t len)
 {
-	for (size_t i = 0; i + 1 < len; i++) {
+	for (size_t i = from; i + 1 < len; i++) {
 		if (p[i] != '\n')
 			continue;
 		if (p[i + 1] == '\n')
@@ -196,9 +199,12 @@ static bool response_head(struct outgoing *c, size_t n)
 	if (status == 101)
 		return h->websocket ? upgraded(c)
 				    : bad_gateway(c, "the site switched protocols without being asked");
+	if (status < 200 && ++h->interim > INTERIM_MAX)
+		return bad_gateway(c, "the site sends one interim answer after the other");
 	head_rewrite(h->head, n, status >= 200, &out);
 	memmove(h->head, h->head + n, h->head_len - n);
 	h->head_len -= n;
+	h->scanned = 0;
 	h->answered = true;
 	h->head_done = status >= 200;
 	return relay_push(&c->relay, 1, out.p, out.len);
@@ -208,6 +214,7 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 {
 	struct outgoing *c = outgoing_of(r);
 	struct http *h = c->http;
+	CLEANUP_FREE char *rest = NULL;
 	size_t n;
 
 	if (!len)
@@ -215,7 +222,7 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 	h->head = xrealloc(h->head, h->head_len + len);
 	memcpy(h->head + h->head_len, data, len);
 	h->head_len += len;
-	while (!h->head_done && (n = head_end(h->head, h->head_len)) != 0) {
+	while (!h->head_done && (n = head_end(h->head, h->scanned, h->head_len)) != 0) {
 		bool alive, gone;
 
 		crash_page_enter(c->app);
@@ -229,12 +236,13 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 	}
 	if (!h->head_done && h->head_len > RESPONSE_HEAD_MAX)
 		return bad_gateway(c, "the head of the site's answer is too long");
-	if (!h->head_done)
+	if (!h->head_done) {
+		h->scanned = h->head_len > 2 ? h->head_len - 2 : 0; /* an empty line may be half here */
 		return true;
+	}
 	r->half[1].tap = on_response_body;
-	n = h->head_len;
-	h->head_len = 0;
-	return relay_push(r, 1, h->head, n);
+	rest = TAKE_PTR(h->head);
+	return relay_push(r, 1, rest, h->head_len);
 }
 
 /* --- start --- */

@@ -51,7 +51,7 @@ static void lconn_free(struct lconn *c)
 	l->n--;
 	l->app->counters.out_open--;
 	app_counted(l->app);
-	conns_sub();
+	conns_sub(&l->app->conns);
 	free(c);
 	ports_run(l);
 }
@@ -133,7 +133,7 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 	l->app->counters.out_open++;
 	l->app->counters.out_allowed++;
 	app_counted(l->app);
-	conns_add();
+	conns_add(&l->app->conns);
 	lconn_dial(c);
 	ports_run(l);
 	return acc->on;
@@ -155,7 +155,7 @@ void loopback_listener(struct loopback *l, int fd, uint16_t port)
 	p->port = port;
 	p->next = l->ports;
 	l->ports = p;
-	acceptor_init(&p->acc, l->app->proxy->loop, fd, on_client, p);
+	acceptor_init(&p->acc, l->app->proxy->loop, fd, &l->app->conns, on_client, p);
 	acceptor_run(&p->acc, l->n < OPEN_MAX);
 }
 

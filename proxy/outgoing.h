@@ -11,7 +11,8 @@
 #define HELLO_LIMIT_MS 10000
 #define LINGER_MS      3000
 #define LINGER_BYTES   (256u << 10)
-#define OUTGOING_MAX   1024 /* of one app */
+#define SILENCE_MS     120000 /* a half-closed connection on which nothing goes is over */
+#define OUTGOING_MAX   1024   /* of one app */
 
 enum outgoing_phase {
 	PHASE_HEAD,    /* reading the request head */

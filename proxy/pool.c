@@ -16,6 +16,7 @@ void pool_init(struct pool *p)
 
 void pool_clear(struct pool *p)
 {
+	fds_give_back(p->n + p->asked);
 	fd_close_many(p->fds, p->n);
 	free(p->fds);
 	pool_init(p);
@@ -23,14 +24,20 @@ void pool_clear(struct pool *p)
 
 void pool_put(struct pool *p, int *fds, size_t n)
 {
+	size_t asked = p->asked;
 	int domain = 0;
 	socklen_t len = sizeof domain;
 	int nonblocking;
 
-	p->asked = false;
+	if (n > asked)
+		n = asked; /* the rest is closed with the message */
+	p->asked = 0;
 	p->got_at_ms = clk_mono_ms();
-	if (!n || getsockopt(fds[0], SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0)
+	if (!n || getsockopt(fds[0], SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0) {
+		fds_give_back(asked);
 		return;
+	}
+	fds_give_back(asked - n);
 	p->family = domain;
 	nonblocking = fcntl(fds[0], F_GETFL) & O_NONBLOCK; /* made alike */
 	for (size_t i = 0; i < n; i++) {
@@ -61,14 +68,19 @@ void pool_want(struct pool *p, struct app *a, size_t waiting)
 	adapt(p);
 	while (p->batch < waiting && p->batch < POOL_MAX)
 		p->batch = p->batch * 2 < POOL_MAX ? p->batch * 2 : POOL_MAX;
-	p->asked = true;
-	control_need(a, p->batch);
+	p->asked = fds_take(p->batch); /* none now: whoever waits for a socket comes back */
+	if (p->asked)
+		control_need(a, p->asked);
 }
 
 int pool_take(struct pool *p, struct app *a)
 {
-	int fd = p->n ? p->fds[--p->n] : -1;
+	int fd = -1;
 
+	if (p->n) {
+		fd = p->fds[--p->n];
+		fds_give_back(1); /* the connection counts it now */
+	}
 	pool_want(p, a, fd < 0);
 	return fd;
 }

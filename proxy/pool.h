@@ -12,9 +12,9 @@
 struct pool {
 	int *fds;
 	size_t n, cap;
-	size_t batch; /* size of the next request */
-	size_t low;   /* ask again at or below */
-	bool asked;
+	size_t batch;      /* size of the next request */
+	size_t low;        /* ask again at or below */
+	size_t asked;      /* so many are on their way, and in the budget of accept.h like those here */
 	int64_t got_at_ms; /* when the last batch came */
 	int family;        /* of all sockets: AF_INET6 (dual-stack) or AF_INET; 0 before the first */
 };

@@ -4,8 +4,9 @@
  * Theory of operation. One 256 KiB buffer serves every connection of the process: a read goes into it and is
  * written to the other side at once. Only what the other side does not take is copied into a private buffer
  * of that direction, and while that is not empty its source is not read. So an idle connection owns no buffer
- * at all, and a slow receiver holds at most one bufferful. (Measured: splice() through default pipes is
- * slower than this, and costs four more descriptors.)
+ * at all, and a slow receiver holds at most one bufferful. When all private buffers together are over
+ * RELAY_KEPT, reads become small: thousands of receivers that take nothing cost little more than that.
+ * (Measured: splice() through default pipes is slower than this, and costs four more descriptors.)
  *
  * An end of file is passed on as one (shutdown of the other side's write direction) after everything before
  * it was written; the other direction goes on. A reset, or an error, is passed on as a reset. A side that
@@ -20,6 +21,8 @@
 #include <stdint.h>
 
 #define RELAY_BUFFER (256u << 10)
+#define RELAY_KEPT   (32u << 20)
+#define RELAY_SMALL  (16u << 10)
 
 struct relay;
 /* len 0: end of file. The tap consumes everything and may change it. False: it ended the connection, which
@@ -27,6 +30,8 @@ struct relay;
 typedef bool relay_tap_fn(struct relay *r, char *data, size_t len);
 /* Both directions ended, or one failed: the fds are closed already. Frees what contains the relay. */
 typedef void relay_done_fn(struct relay *r);
+/* Side i said all it had to say, and that was passed on; the other side may still speak. */
+typedef void relay_ended_fn(struct relay *r, int i);
 
 struct relay_half { /* half[i] carries bytes from io[i] to io[1 - i] */
 	relay_tap_fn *tap;
@@ -41,6 +46,8 @@ struct relay {
 	struct relay_half half[2];
 	uint64_t *count[2]; /* where the bytes of each direction are added up */
 	relay_done_fn *done;
+	relay_ended_fn *ended; /* or NULL */
+	bool moved;            /* bytes went since somebody set this to false */
 };
 
 /* Owns both fds (non-blocking). The io watchers must be stopped or zero. Reading starts with the next loop

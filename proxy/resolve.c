@@ -302,22 +302,44 @@ static int channel_open(struct resolver *r)
 	return 0;
 }
 
-/* A channel for the resolv.conf of now. One that has lookups under way is left as it is. */
+static void query(struct resolver *r, struct entry *e);
+
+/* Lookups under way go on in the new channel: the name servers that have them may be gone. */
+static int channel_renew(struct resolver *r)
+{
+	struct entry *e, *next;
+
+	if (r->have_channel)
+		ares_cancel(r->channel);
+	e = TAKE_PTR(r->done);
+	channel_close(r);
+	if (channel_open(r) < 0) {
+		r->done = e; /* they fail with the one that made us look */
+		return -1;
+	}
+	for (; e; e = next) {
+		next = e->done_next;
+		if (e->waiters)
+			query(r, e);
+		else
+			entry_free(e);
+	}
+	return 0;
+}
+
+/* A channel for the resolv.conf of now. */
 static int channel_ready(struct resolver *r)
 {
 	const char *path = r->app->proxy->resolv_conf ? r->app->proxy->resolv_conf : RESOLV_CONF;
 	struct stat now;
 
-	if (r->asking)
-		return 0;
 	if (stat(path, &now) < 0)
 		memset(&now, 0, sizeof now);
 	if (r->have_channel && now.st_ino == r->conf.st_ino && now.st_dev == r->conf.st_dev &&
 	    now.st_mtim.tv_sec == r->conf.st_mtim.tv_sec && now.st_mtim.tv_nsec == r->conf.st_mtim.tv_nsec)
 		return 0;
-	channel_close(r);
 	r->conf = now;
-	return channel_open(r);
+	return channel_renew(r);
 }
 
 /* --- interface --- */
@@ -360,24 +382,29 @@ void resolve_stop(struct resolve_waiter *w)
 	w->entry = NULL;
 }
 
-static void ask(struct resolver *r, struct entry *e)
+/* on_answer() may be called before it returns. */
+static void query(struct resolver *r, struct entry *e)
 {
 	const struct ares_addrinfo_hints hints = {
 		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = ARES_AI_NOSORT};
 
 	e->asking = true;
 	r->asking++;
-	loop_timer_start(&e->limit, RESOLVE_LIMIT_MS);
 	crash_page_enter(r->app);
 	ares_getaddrinfo(r->channel, e->host, NULL, &hints, on_answer, e);
 	crash_page_leave();
-	call_waiters(r);
-	arm(r);
+}
+
+static void ask(struct resolver *r, struct entry *e)
+{
+	loop_timer_start(&e->limit, RESOLVE_LIMIT_MS);
+	query(r, e);
 }
 
 void resolve_start(struct resolver *r, struct resolve_waiter *w, const char *host, resolve_fn *fn, void *data)
 {
 	struct entry *e = entry_find(r, host);
+	int ready;
 
 	*w = (struct resolve_waiter){.fn = fn, .data = data};
 	if (e && !e->asking && e->expires_ms > clk_mono_ms()) {
@@ -386,6 +413,9 @@ void resolve_start(struct resolver *r, struct resolve_waiter *w, const char *hos
 		fn(data, e->result, e->v, e->result == RESOLVE_OK ? e->n : 0, e->why);
 		return;
 	}
+	ready = channel_ready(r);
+	call_waiters(r); /* of those that a new channel answered at once; forgets entries */
+	e = entry_find(r, host);
 	if (!e)
 		e = entry_new(r, host);
 	if (!e) {
@@ -397,14 +427,12 @@ void resolve_start(struct resolver *r, struct resolve_waiter *w, const char *hos
 	if (w->next)
 		w->next->prev = w;
 	e->waiters = w;
-	if (e->asking) {
-		if (!loop_timer_active(&e->limit))
-			loop_timer_start(&e->limit, RESOLVE_LIMIT_MS);
-		return;
-	}
-	if (channel_ready(r) < 0) {
+	if (ready < 0)
 		entry_notify(e, RESOLVE_FAILED, "the resolver cannot be started");
-		return;
-	}
-	ask(r, e);
+	else if (!e->asking)
+		ask(r, e);
+	else if (!loop_timer_active(&e->limit))
+		loop_timer_start(&e->limit, RESOLVE_LIMIT_MS);
+	call_waiters(r);
+	arm(r);
 }

@@ -217,6 +217,10 @@ enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len)
 		size_t have = len - s->record;
 
 		result = check_record(s, h, have);
+		/* The same verdict however the bytes are cut up: at once, not when so many are there. */
+		if (result == SNI_MORE && have >= RECORD_HEADER &&
+		    s->record + RECORD_HEADER + be16(h + 3) > SNI_BYTES_MAX)
+			result = bad(s, "a ClientHello that is too long");
 		if (result != SNI_MORE || have < RECORD_HEADER || have - RECORD_HEADER < be16(h + 3))
 			break;
 		s->payload += be16(h + 3);

@@ -23,10 +23,11 @@ def policy(allow=(), deny=(), address=(), egress="hosts", connect=(), sni_match=
 class Setup:
     """A jail named `notes` with an egress listener, and the proxy."""
 
-    def __init__(self, lab, **rules):
+    def __init__(self, lab, program="sbxsv-proxy", nofile=None, **rules):
         self.lab = lab
         self.jail = lab.jail()
-        self.proxy = proxydrv.Proxy(self.jail.pool_socket, log=open(lab.path("proxy.log"), "w"))
+        self.proxy = proxydrv.Proxy(self.jail.pool_socket, log=open(lab.path("proxy.log"), "w"), program=program,
+                                    nofile=nofile)
         self.rules(**rules)
         with self.jail.egress_listener() as listener:
             self.proxy.jail("notes", egress=listener)
