@@ -98,7 +98,7 @@ class Walk:
             d = i.app_dir(name, {"stub.py": STUBBORN})
             i.write_unit(name, f"[App]\nExec={PYTHON} -S -E stub.py\nWorkingDirectory={d}\n{extra}\n[Stop]\nTimeout=60ms\n{QUICK}")
         elif name == "crash":
-            i.write_unit(name, unit(i.app_dir(name), "sleep 0.05; exit 1", extra, QUICK))
+            i.write_unit(name, unit(i.app_dir(name), "sleep 0.05; exit 1", extra, QUICK.replace("300ms", "2s")))
         elif name == "limit":
             i.write_unit(name, unit(i.app_dir(name), "exit 3", extra, "[Restart]\nSec=1ms\nMaxSec=20ms\nLimitBurst=4\n"))
         else:
