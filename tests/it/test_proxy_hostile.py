@@ -881,3 +881,45 @@ def test_quiet_after_a_flood():
         time.sleep(2)
         assert switches() - first <= 1 and cpu(pid) - ticks < 0.05
         s.proxy.close()
+
+
+@netlab.isolated
+def test_every_address_of_this_machine():
+    """The kernel knows what is local: secondary addresses, prefixes, other tables, broadcast and anycast, the proxy's own listener."""
+    with netlab.Lab() as lab:
+        for command in ("addr add 11.5.0.1/32 dev lo", "addr add 11.1.0.77/24 dev wan", "-6 addr add 2a0e:b5::1/128 dev lo",
+                        "route add local 11.6.0.0/16 dev lo", "-6 route add local 2a0e:b6::/64 dev lo",
+                        "route add local 11.7.0.0/16 dev lo table 100", "rule add to 11.7.0.0/16 lookup 100"):
+            netlab.ip(command)
+        own = {"secondary": "11.5.0.1", "second": "11.1.0.77", "six": "2a0e:b5::1", "prefix": "11.6.7.8", "prefix6": "2a0e:b6::9",
+               "table": "11.7.0.9", "broadcast": "11.1.0.255", "all": "255.255.255.255", "zero": "0.0.0.0",
+               "zero6": "::", "mapped": "::ffff:11.5.0.1", "nat64": "64:ff9b::b05:1", "sixto4": "2002:b05:1::1",
+               "proxy": netlab.Jail.PROXY[0]}
+        lab.dns({f"{k}.test": [v] for k, v in own.items()} | {"good.test": ["11.2.0.10"]})
+        for prefix in ("64:ff9b::/96", "2002::/16"):
+            lab.route_to_inet(prefix)
+        Origin(lab, "11.2.0.10", 8080, lambda c: c.sendall(b"good"))
+        listeners = [socket.create_server(("0.0.0.0", 8080)), socket.create_server(("::", 8080), family=socket.AF_INET6)]
+        sniffer = sniff_connects(lab)
+        s = Setup(lab, allow=[f"{k}.test" for k in own])
+        for rules in ({"allow": [f"{k}.test" for k in own] + ["good.test"]},
+                      {"egress": "all", "address": ["10.0.0.0/8:*", "172.16.0.0/12:*", "192.168.0.0/16:*"]}):
+            s.rules(**rules)
+            for name, address in own.items():
+                s.refused(f"{name}.test:8080")
+                s.refused(f"[{address}]:8080" if ":" in address else f"{address}:8080")
+            s.refused("localhost:8080")
+            s.refused(f"{netlab.Jail.PROXY[0]}:{netlab.Jail.PROXY[1]}")
+            status, c, text = s.connect("good.test:8080")
+            assert status == 200 and c.recv(4) == b"good", text
+            c.close()
+        connects, _ = sniffer.take()
+        assert set(connects) == {"11.2.0.10"}, connects
+        for listener in listeners:
+            listener.setblocking(False)
+            try:
+                listener.accept()
+                raise AssertionError("a service of this machine was reached")
+            except BlockingIOError:
+                pass
+        s.proxy.close()
