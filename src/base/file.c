@@ -96,12 +96,8 @@ int file_open_nofollow(int dirfd, const char *path, int flags, mode_t mode)
 	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof how);
 }
 
-int file_private_dir(const char *path, struct err **e)
+static int make_private_dir(char *full, struct err **e)
 {
-	CLEANUP_FREE char *full = path_join("/", path);
-	CLEANUP_FD int fd = -1;
-	struct stat st;
-
 	for (char *s = full + 1; *s; s++) {
 		if (*s != '/')
 			continue;
@@ -112,7 +108,21 @@ int file_private_dir(const char *path, struct err **e)
 	}
 	if (mkdir(full, 0700) < 0 && errno != EEXIST)
 		return err_sys(e, errno, "%s: cannot make this directory", full);
-	fd = open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return 0;
+}
+
+int file_private_dir(const char *path, struct err **e)
+{
+	CLEANUP_FREE char *full = path_join("/", path);
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	CLEANUP_FD int fd = open(full, flags);
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT) {
+		if (make_private_dir(full, e) < 0)
+			return -1;
+		fd = open(full, flags);
+	}
 	if (fd < 0)
 		return err_sys(e, errno, "%s: must be a directory, not a symlink", full);
 	if (fstat(fd, &st) < 0)

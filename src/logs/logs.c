@@ -10,7 +10,8 @@
 
 #define CHUNK     (64u << 10) /* pipe(7): the default capacity of a pipe */
 #define PIPES_MAX 64          /* one a process; more when somebody still holds those of earlier ones */
-#define RETRY_MS  2000        /* during a streak of losses: how often room is looked for without new output */
+#define SOON_MS   100
+#define RETRY_MS  2000 /* during a streak of losses: how often room is looked for without new output */
 
 struct pipe_in {
 	struct pipe_in *next;
@@ -37,7 +38,7 @@ struct logs {
 	struct logs_follow *followers;
 	unsigned handing_out;
 	struct strbuf out; /* lines of this chunk */
-	struct loop_timer retry;
+	struct loop_timer retry, soon;
 	logs_trouble_fn *trouble;
 	void *trouble_data;
 };
@@ -65,6 +66,8 @@ static void retry_cb(struct loop_timer *w)
 		loop_timer_start(w, RETRY_MS);
 }
 
+static void soon_cb(struct loop_timer *w);
+
 struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct err **e)
 {
 	struct logs *l = xcalloc(1, sizeof *l);
@@ -77,6 +80,7 @@ struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct 
 	l->timestamps = c->timestamps;
 	l->file = linefile_create(&fc, &hooks);
 	loop_timer_init(loop, &l->retry, retry_cb, l);
+	loop_timer_init(loop, &l->soon, soon_cb, l);
 	return l;
 }
 
@@ -149,6 +153,7 @@ static void flush(struct logs *l)
 	if (!out.len)
 		return;
 	l->out = (struct strbuf)STRBUF_INIT;
+	loop_timer_stop(&l->soon);
 	if (linefile_write(l->file, out.p, out.len) < 0 && !loop_timer_active(&l->retry))
 		loop_timer_start(&l->retry, RETRY_MS);
 	for (char *p = out.p, *nl; l->followers && (nl = memchr(p, '\n', out.len - (size_t)(p - out.p)));
@@ -161,6 +166,17 @@ void logs_note(struct logs *l, const char *text)
 {
 	put_line(l, "[sbxsv] ", text, strlen(text), "");
 	flush(l);
+}
+
+void logs_note_soon(struct logs *l, const char *text)
+{
+	put_line(l, "[sbxsv] ", text, strlen(text), "");
+	loop_timer_start(&l->soon, SOON_MS);
+}
+
+static void soon_cb(struct loop_timer *w)
+{
+	flush(w->data);
 }
 
 /* --- bytes in --- */
@@ -389,6 +405,7 @@ void logs_destroy(struct logs *l)
 	}
 	flush(l);
 	loop_timer_stop(&l->retry);
+	loop_timer_stop(&l->soon);
 	while (l->followers) {
 		struct logs_follow *f = l->followers;
 

@@ -48,6 +48,9 @@ void logs_set_trouble(struct logs *l, logs_trouble_fn *fn, void *data);
 int logs_open_pipe(struct logs *l, struct err **e);
 /* A line of the supervisor's own in the app's log ("started, pid 41"). */
 void logs_note(struct logs *l, const char *text);
+/* The same, in the file with the next other line or after 100 ms: the first line of a log makes a file, and
+ * when many apps start that has time. */
+void logs_note_soon(struct logs *l, const char *text);
 void logs_drain(struct logs *l); /* reads what is in the pipes now */
 /* Last n lines, oldest first, at most 200: of the ring, and before them of the file an earlier run left. NUL
  * bytes become

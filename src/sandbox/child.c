@@ -4,6 +4,7 @@
 #include "sandbox/sys.h"
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -52,6 +53,12 @@ void child_miss(struct child *c, const char *step, int error, const char *what, 
 	if (c->plan->enforce == UNIT_ENFORCE_REQUIRED)
 		child_fail(c, step, error, what, path);
 	note(c, step, error, what, path);
+}
+
+void child_namespaces(struct child *c)
+{
+	if (unshare((int)c->unshare) < 0)
+		child_fail(c, "namespaces", errno, "cannot make its namespaces", NULL);
 }
 
 /* Handlers were reset by CLONE_CLEAR_SIGHAND; ignored signals are inherited, and an app must not start deaf.

@@ -6,7 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ENTRY_MAX 65536 /* bytes of one passwd or group entry */
+enum { ENTRY_MAX = 65536 }; /* bytes of one passwd or group entry */
+/* Not from the heap: freeing so much makes malloc go through all of it, which after a fork copies every page.
+ */
+static char entry[ENTRY_MAX];
 
 static int no_such_user(const char *name, const char *why, struct err **e)
 {
@@ -18,9 +21,8 @@ static int no_such_user(const char *name, const char *why, struct err **e)
 
 static int user_by_name(const char *name, const char *why, struct plan_user *ret, struct err **e)
 {
-	CLEANUP_FREE char *buf = xmalloc(ENTRY_MAX);
 	struct passwd pw, *found = NULL;
-	int r = getpwnam_r(name, &pw, buf, ENTRY_MAX, &found);
+	int r = getpwnam_r(name, &pw, entry, sizeof entry, &found);
 
 	if (r)
 		return err_sys(e, r, "cannot look up the user \"%s\"", name);
@@ -36,9 +38,8 @@ static int user_by_name(const char *name, const char *why, struct plan_user *ret
 
 static int group_by_name(const char *name, gid_t *ret, struct err **e)
 {
-	CLEANUP_FREE char *buf = xmalloc(ENTRY_MAX);
 	struct group gr, *found = NULL;
-	int r = getgrnam_r(name, &gr, buf, ENTRY_MAX, &found);
+	int r = getgrnam_r(name, &gr, entry, sizeof entry, &found);
 
 	if (r)
 		return err_sys(e, r, "cannot look up the group \"%s\"", name);
@@ -50,14 +51,13 @@ static int group_by_name(const char *name, gid_t *ret, struct err **e)
 
 static void ourselves(const struct unit_dirs *d, struct plan_user *ret)
 {
-	CLEANUP_FREE char *buf = xmalloc(ENTRY_MAX);
 	struct passwd pw, *found = NULL;
 
 	ret->uid = geteuid();
 	ret->gid = getegid();
 	ret->name = xstrdup(d->user);
 	ret->home = xstrdup(d->home);
-	(void)getpwuid_r(ret->uid, &pw, buf, ENTRY_MAX, &found);
+	(void)getpwuid_r(ret->uid, &pw, entry, sizeof entry, &found);
 	ret->shell = xstrdup(found && pw.pw_shell && pw.pw_shell[0] ? pw.pw_shell : "/bin/sh");
 }
 

@@ -1,11 +1,12 @@
 /*
  * Inside of the jail backends: what the two sides of a launch share.
  *
- * Theory of operation. launch.c is the supervisor's side: it clones, writes the id maps when it is root, and then only
- * watches one SOCK_SEQPACKET socket and one deadline. The child's side (linux.c, none.c) is a copy of the whole
- * supervisor, with all its memory and fds, that has to become sbxsv-init: it makes plain system calls, uses its stack and
- * the plan it was given, allocates nothing, and either executes sbxsv-init or says in one message which step failed, with
- * errno and path, and exits. sbxsv-init then reports on the same socket (see src/init/init.c).
+ * Theory of operation. launch.c is the supervisor's side: it clones, writes the id maps when it is root, and
+ * then only watches one SOCK_SEQPACKET socket and one deadline. The child's side (linux.c, none.c) is a copy
+ * of the whole supervisor, with all its memory and fds, that has to become sbxsv-init: it makes plain system
+ * calls, uses its stack and the plan it was given, allocates nothing, and either executes sbxsv-init or says
+ * in one message which step failed, with errno and path, and exits. sbxsv-init then reports on the same
+ * socket (see src/init/init.c).
  */
 #pragma once
 #include "sandbox/backend.h"
@@ -41,6 +42,7 @@ struct child {
 	const struct sock_fprog *filter; /* NULL: none */
 	char *const *init_argv;
 	int sock, abi;
+	uint64_t unshare;
 	bool as_root; /* the supervisor is root, the app is not */
 	bool helped;  /* the parent writes the maps, then says so */
 	struct setup_message msg;
@@ -67,6 +69,7 @@ void mounts_build(struct child *c);
 /* linux_shut.c: fills `to`, a directory of ours, with the entries of `from`, which is path `i` of the plan */
 void mounts_shut(struct child *c, size_t i, int from, int to, unsigned attributes);
 /* child.c: steps every backend takes */
+void child_namespaces(struct child *c);
 void child_signals(struct child *c);
 void child_stdio(struct child *c);
 void child_core(struct child *c); /* before child_filter() */
@@ -79,7 +82,8 @@ _Noreturn void child_exec_init(struct child *c);
 
 /* explain.c: what this machine's settings say about a failure; apart from reading them, pure */
 struct machine {
-	int apparmor_restrict; /* kernel.apparmor_restrict_unprivileged_userns; -1: no such setting (in all) */
+	int apparmor_restrict; /* kernel.apparmor_restrict_unprivileged_userns; -1: no such setting (in all)
+				*/
 	int userns_clone;      /* kernel.unprivileged_userns_clone, Debian's */
 	int64_t max_userns;    /* user.max_user_namespaces */
 	bool root;
@@ -92,7 +96,9 @@ int linux_probe(struct probe *p, struct err **e); /* probe.c */
 bool launch_identity_ok(const struct plan *p, struct err **e);
 struct launch_how {
 	const struct backend *backend;
-	uint64_t clone_flags;
+	uint64_t clone_flags;   /* namespaces: user and pid */
+	uint64_t unshare_flags; /* the child's first step: the kernel needs most of a launch for a network
+				   namespace */
 	unsigned filter_variant;
 	bool filter_required;
 	const char *init_flags; /* letters of sbxsv-init */
@@ -100,6 +106,7 @@ struct launch_how {
 	void (*child)(struct child *c); /* does not return */
 };
 struct launch *launch_start(struct loop *loop, const struct plan *plan, const struct launch_io *io,
-			    const struct launch_how *how, launch_done_fn *on_done, void *data, struct err **e);
+			    const struct launch_how *how, launch_done_fn *on_done, void *data,
+			    struct err **e);
 /* For best-effort: adds a line to what will be reported as missing. */
 void launch_add_missing(struct launch *l, const char *text);

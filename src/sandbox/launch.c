@@ -286,9 +286,9 @@ static struct launch *launch_new(struct loop *loop, const struct plan *plan, con
 	loop_defer_init(loop, &l->later, on_later, l);
 	i->backend = how->backend->name;
 	i->user_ns = how->clone_flags & CLONE_NEWUSER;
-	i->mount_ns = how->clone_flags & CLONE_NEWNS;
+	i->mount_ns = how->unshare_flags & CLONE_NEWNS;
 	i->pid_ns = how->clone_flags & CLONE_NEWPID;
-	i->net_ns = how->clone_flags & CLONE_NEWNET;
+	i->net_ns = how->unshare_flags & CLONE_NEWNET;
 	i->survivors_possible = !i->pid_ns;
 	strv_copy(&i->missing, &plan->missing);
 	i->unix_sockets = plan->unix_sockets || !how->landlock;
@@ -326,6 +326,7 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 {
 	struct child c = {.plan = plan,
 			  .io = io,
+			  .unshare = how->unshare_flags,
 			  .as_root = geteuid() == 0,
 			  .helped = geteuid() == 0 && (how->clone_flags & CLONE_NEWUSER),
 			  .root = -1,

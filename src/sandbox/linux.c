@@ -39,6 +39,7 @@ static void network(struct child *c)
 
 static _Noreturn void linux_child(struct child *c)
 {
+	child_namespaces(c);
 	child_signals(c);
 	if (c->helped) {
 		wait_for_maps(c);
@@ -79,8 +80,9 @@ static struct launch *linux_launch(struct loop *loop, const struct plan *plan, c
 {
 	struct launch_how how = {
 		.backend = &backend_linux,
-		.clone_flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-			       CLONE_NEWCGROUP | (plan->netns ? CLONE_NEWNET : 0),
+		.clone_flags = CLONE_NEWUSER | CLONE_NEWPID,
+		.unshare_flags = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP |
+				 (plan->netns ? CLONE_NEWNET : 0),
 		.filter_variant =
 			(plan->nested_sandbox ? FILTER_NESTED : 0) | (plan->unix_sockets ? FILTER_UNIX : 0),
 		.filter_required = plan->enforce == UNIT_ENFORCE_REQUIRED,

@@ -39,6 +39,12 @@ struct plan_fs {
 	void *data;
 };
 struct plan_fs plan_fs_real(void);
+/* The same, each question asked once: for plans that are made in one go (plan_memo.c says how long that may
+ * be). */
+struct plan_memo;
+struct plan_memo *plan_memo_create(struct plan_fs below);
+struct plan_fs plan_memo_fs(struct plan_memo *m);
+void plan_memo_destroy(struct plan_memo *m);
 
 enum plan_access { PLAN_HIDE, PLAN_READ, PLAN_WRITE };
 struct plan_path {
@@ -98,6 +104,7 @@ struct plan_world {
 	const struct strv *others_data;
 	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
 	struct plan_fs fs;
+	struct plan_memo *memo;   /* the one behind `fs`; NULL: none */
 	const char *program_dirs; /* instead of PLAN_PROGRAM_DIRS; may be NULL */
 };
 

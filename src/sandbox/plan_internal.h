@@ -16,6 +16,7 @@ struct plan_where {
 	size_t n_links, cap_links;
 };
 void plan_where_finish(struct plan_where *w);
+void plan_where_copy(struct plan_where *to, const struct plan_where *from);
 #define CLEANUP_WHERE CLEANUP(plan_where_finish)
 
 /* Where an entry comes from decides whether it may narrow another one. */
@@ -112,6 +113,10 @@ bool plan_visible(const struct plan_ctx *c, const char *path);
 bool plan_writable(const struct plan_ctx *c, const char *path);
 /* Turns grants and places into the sorted paths, links and unseen places of the plan. */
 void plan_settle(struct plan_ctx *c);
+
+/* --- plan_memo.c: results of plan_resolve() --- */
+bool plan_memo_recall(struct plan_memo *m, const char *path, struct plan_where *ret);
+void plan_memo_keep(struct plan_memo *m, const char *path, const struct plan_where *w);
 
 /* --- plan_grants.c: what the unit asks for --- */
 void plan_system_roots(struct plan_ctx *c);

@@ -27,6 +27,19 @@ void plan_where_finish(struct plan_where *w)
 	*w = (struct plan_where){0};
 }
 
+void plan_where_copy(struct plan_where *to, const struct plan_where *from)
+{
+	*to = *from;
+	to->path = xstrdup(from->path);
+	to->stood = xstrdup(from->stood);
+	to->cap_links = from->n_links;
+	to->links = from->n_links ? xcalloc(from->n_links, sizeof *to->links) : NULL;
+	for (size_t i = 0; i < from->n_links; i++)
+		to->links[i] = (struct plan_crossed){.path = xstrdup(from->links[i].path),
+						     .target = xstrdup(from->links[i].target),
+						     .uid = from->links[i].uid};
+}
+
 /* --- directories known to be real: most paths of a plan share their parents --- */
 
 static size_t known_slot(const struct plan_ctx *c, const char *path)
@@ -156,7 +169,7 @@ static char *with_rest(const struct walk *w)
 	return path_join("/", joined);
 }
 
-void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
+static void resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
 {
 	struct walk w = {.c = c, .ret = ret, .done = STRBUF_INIT, .text = xstrdup(path)};
 	const struct plan_fs *fs = &c->w->fs;
@@ -183,6 +196,17 @@ void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
 	ret->error = error;
 	free(w.text);
 	strbuf_finish(&w.done);
+}
+
+void plan_resolve(struct plan_ctx *c, const char *path, struct plan_where *ret)
+{
+	struct plan_memo *m = c->w->memo;
+
+	if (m && plan_memo_recall(m, path, ret))
+		return;
+	resolve(c, path, ret);
+	if (m)
+		plan_memo_keep(m, path, ret);
 }
 
 bool plan_exists(struct plan_ctx *c, const char *path, bool *ret_dir)

@@ -133,6 +133,7 @@ struct sup {
 	int64_t started_ms, started_wall_ms;
 	char **environ;
 
+	struct plan_memo *memo; /* while several apps are started in one go, see batch_begin() */
 	struct queued *queue;
 	size_t queue_n, queue_cap, queue_at;
 	bool stepping;
@@ -191,6 +192,10 @@ void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
 void run_release(struct app *a); /* everything that belongs to the process that is gone */
+
+/* Around starts that follow each other without the loop in between: their plans share what they see of the disk. */
+void batch_begin(struct sup *s);
+void batch_end(struct sup *s);
 
 /* listener.c */
 enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };

@@ -173,6 +173,17 @@ static bool spared(const struct app *a, enum sup_verb v, struct command *c)
 	return true;
 }
 
+static void request_all(struct sup *s, enum sup_verb verb, bool wait, struct command *c)
+{
+	batch_begin(s);
+	for (struct app *o = s->apps, *next; o; o = next) {
+		next = o->next;
+		if (!o->dead && meant_by_all(o, verb) && !spared(o, verb, c))
+			request(o, event_of[verb], wait ? c : NULL);
+	}
+	batch_end(s);
+}
+
 void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait, sup_done_fn *done,
 		 void *data)
 {
@@ -195,14 +206,10 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait,
 	c->done = done;
 	c->data = data;
 	c->open = 1;
-	if (a && !spared(a, verb, c))
+	if (!a)
+		request_all(s, verb, wait, c);
+	else if (!spared(a, verb, c))
 		request(a, event_of[verb], wait ? c : NULL);
-	else if (!a)
-		for (struct app *o = s->apps, *next; o; o = next) {
-			next = o->next;
-			if (!o->dead && meant_by_all(o, verb) && !spared(o, verb, c))
-				request(o, event_of[verb], wait ? c : NULL);
-		}
 	command_answer(c, 0, NULL);
 }
 

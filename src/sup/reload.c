@@ -173,6 +173,7 @@ static void apply_live(struct app *a)
 
 static void carry_out(struct sup *s)
 {
+	batch_begin(s);
 	for (struct app *a = s->apps, *next; a; a = next) {
 		const enum app_event *todo;
 
@@ -185,6 +186,7 @@ static void carry_out(struct sup *s)
 		restart_reset(&a->restart);
 		app_event(a, *todo);
 	}
+	batch_end(s);
 }
 
 static void read_conf(struct sup *s, struct report *r)

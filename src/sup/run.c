@@ -168,6 +168,17 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		ended(a);
 }
 
+void batch_begin(struct sup *s)
+{
+	s->memo = plan_memo_create(plan_fs_real());
+}
+
+void batch_end(struct sup *s)
+{
+	plan_memo_destroy(s->memo);
+	s->memo = NULL;
+}
+
 /* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are
  * its own too. */
 static void others_of(const struct app *a, struct strv *ret, struct strv *ret_data)
@@ -192,7 +203,8 @@ static struct plan *make_plan(struct app *a, struct err **e)
 			       .others = &others,
 			       .others_data = &others_data,
 			       .environ = a->sup->environ,
-			       .fs = plan_fs_real()};
+			       .fs = a->sup->memo ? plan_memo_fs(a->sup->memo) : plan_fs_real(),
+			       .memo = a->sup->memo};
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 
@@ -266,7 +278,7 @@ void run_start(struct app *a)
 	a->pid_start = ports_start_time(a->pid);
 	/* before the loop can read a line of it */
 	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
-	logs_note(a->logs, text);
+	logs_note_soon(a->logs, text);
 	a->sup->any_unjailed |= a->no_jail;
 	restart_started(&a->restart, a->unit->limit_burst, clk_mono_ms());
 	loop_io_init(a->sup->loop, &a->exit_io, launch_pidfd(a->launch), LOOP_READ, on_process_end, a);

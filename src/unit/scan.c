@@ -133,9 +133,36 @@ int unit_sources_read(const struct unit_dirs *d, const char *name, struct source
 
 /* --- callbacks of the build --- */
 
-static bool read_profile(void *data, const char *name, struct source *ret, struct err **e)
+/* What the units of one load or one scan have in common, read once. */
+struct disk {
+	const struct unit_dirs *d;
+	char *profile_name, *default_home;
+	struct source profile;
+};
+
+static void disk_finish(struct disk *k)
 {
-	const struct unit_dirs *d = data;
+	free(k->profile_name);
+	free(k->default_home);
+	free(k->profile.shown);
+	free(k->profile.path);
+	free(k->profile.text);
+}
+
+static struct source source_copy(const struct source *s)
+{
+	struct source to = *s;
+
+	to.shown = xstrdup(s->shown);
+	to.path = xstrdup(s->path);
+	to.text = xmalloc(s->len + 1); /* there may be NUL bytes in it */
+	memcpy(to.text, s->text, s->len);
+	to.text[s->len] = 0;
+	return to;
+}
+
+static bool read_profile(const struct unit_dirs *d, const char *name, struct source *ret, struct err **e)
+{
 	CLEANUP_FREE char *file = xasprintf("%s.conf", name), *path = path_join(d->profiles, file);
 	char *text = NULL;
 	size_t len = 0;
@@ -164,9 +191,28 @@ static bool read_profile(void *data, const char *name, struct source *ret, struc
 	return true;
 }
 
-static char *home_of(void *data, const char *user, struct err **e)
+static bool profile_of(void *data, const char *name, struct source *ret, struct err **e)
 {
-	const struct unit_dirs *d = data;
+	struct disk *k = data;
+
+	if (!str_eq(k->profile_name, name)) {
+		struct source s;
+
+		if (!read_profile(k->d, name, &s, e))
+			return false;
+		if (k->profile_name) {
+			*ret = s;
+			return true;
+		}
+		k->profile_name = xstrdup(name);
+		k->profile = s;
+	}
+	*ret = source_copy(&k->profile);
+	return true;
+}
+
+static char *read_home(const struct unit_dirs *d, const char *user, struct err **e)
+{
 	CLEANUP(conf_finish) struct conf conf = {0};
 	struct unit_problems ignored = {0};
 	struct passwd pw, *found = NULL;
@@ -190,18 +236,28 @@ static char *home_of(void *data, const char *user, struct err **e)
 	return path_join("/", found->pw_dir);
 }
 
-static struct build_env disk_env(const struct unit_dirs *d)
+static char *home_of(void *data, const char *user, struct err **e)
 {
-	return (struct build_env){
-		.dirs = d, .profile = read_profile, .home = home_of, .data = (void *)(uintptr_t)d};
+	struct disk *k = data;
+
+	if (user)
+		return read_home(k->d, user, e);
+	if (!k->default_home)
+		k->default_home = read_home(k->d, NULL, e);
+	return k->default_home ? xstrdup(k->default_home) : NULL;
+}
+
+static struct build_env disk_env(struct disk *k)
+{
+	return (struct build_env){.dirs = k->d, .profile = profile_of, .home = home_of, .data = k};
 }
 
 /* --- loading --- */
 
-struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
-			    struct assigns *ret_assigns)
+static struct unit *load_one(struct disk *k, const char *name, struct unit_problems *p,
+			     struct assigns *ret_assigns)
 {
-	const struct build_env env = disk_env(d);
+	const struct build_env env = disk_env(k);
 	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *path = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
@@ -212,11 +268,19 @@ struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct 
 				 "is not the name of an app: a-z 0-9 _ -, at most 63, and @INSTANCE");
 		return NULL;
 	}
-	r = unit_sources_read(d, name, &s, &path, p);
+	r = unit_sources_read(k->d, name, &s, &path, p);
 	if (r < 0)
 		return NULL;
 	u = unit_build(&env, name, path, &s, p, ret_assigns);
 	return r == 0 ? TAKE_PTR(u) : NULL;
+}
+
+struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
+			    struct assigns *ret_assigns)
+{
+	CLEANUP(disk_finish) struct disk k = {.d = d};
+
+	return load_one(&k, name, p, ret_assigns);
 }
 
 struct unit *unit_load(const struct unit_dirs *d, const char *name, struct unit_problems *p)
@@ -253,7 +317,8 @@ static char *name_of_file(const char *shown, const char *base, struct unit_probl
 
 struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct unit_problems *p)
 {
-	const struct build_env env = disk_env(d);
+	CLEANUP(disk_finish) struct disk k = {.d = d};
+	const struct build_env env = disk_env(&k);
 	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_FREE char *name = name_of_file(path, path_basename(path), p);
 	CLEANUP_UNIT struct unit *u = NULL;
@@ -269,7 +334,8 @@ struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct 
 struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const char *shown, const char *text,
 			    size_t len, struct unit_problems *p)
 {
-	const struct build_env env = disk_env(d);
+	CLEANUP(disk_finish) struct disk k = {.d = d};
+	const struct build_env env = disk_env(&k);
 	CLEANUP(unit_sources_finish) struct sources s = {0};
 	CLEANUP_UNIT struct unit *u = NULL;
 	size_t before = p->n;
@@ -286,7 +352,7 @@ struct unit *unit_load_text(const struct unit_dirs *d, const char *name, const c
 
 /* --- the directory --- */
 
-static void scan_one(const struct unit_dirs *d, const char *file, struct unit_scan *s)
+static void scan_one(struct disk *k, const char *file, struct unit_scan *s)
 {
 	CLEANUP_FREE char *name = name_of_file(file, file, &s->problems);
 	struct unit_scan_entry *ent;
@@ -294,13 +360,13 @@ static void scan_one(const struct unit_dirs *d, const char *file, struct unit_sc
 	if (!name)
 		return;
 	if (str_ends(file, "@.app")) {
-		unit_free(unit_load(d, name, &s->problems)); /* checked, not listed */
+		unit_free(load_one(k, name, &s->problems, NULL)); /* checked, not listed */
 		return;
 	}
 	VEC_GROW(s->v, s->n, s->cap);
 	ent = &s->v[s->n++];
 	*ent = (struct unit_scan_entry){0};
-	ent->unit = unit_load(d, name, &ent->problems);
+	ent->unit = load_one(k, name, &ent->problems, NULL);
 	ent->name = TAKE_PTR(name);
 }
 
@@ -312,6 +378,7 @@ static int compare_entries(const void *a, const void *b)
 int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err **e)
 {
 	CLEANUP_STRV struct strv files = {0};
+	CLEANUP(disk_finish) struct disk k = {.d = d};
 	struct unit_scan s = {0};
 	CLEANUP_ERR struct err *why = NULL;
 
@@ -319,7 +386,7 @@ int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err *
 	    (err_code(why) != ENOENT || unit_path_exists(d->apps)))
 		return err_set(e, err_code(why), "%s: %s", d->apps, err_msg(why));
 	for (size_t i = 0; i < files.n; i++)
-		scan_one(d, files.v[i], &s);
+		scan_one(&k, files.v[i], &s);
 	if (s.n)
 		qsort(s.v, s.n, sizeof *s.v, compare_entries);
 	*ret = s;

@@ -308,7 +308,7 @@ static char *decisions(struct world *w, const struct plan *p)
 	return strbuf_take(&b);
 }
 
-static char *run_case(struct world *w)
+static char *run_case(struct world *w, struct plan_memo *memo)
 {
 	CLEANUP_UNIT struct unit *u = NULL;
 	CLEANUP_PLAN struct plan *p = NULL;
@@ -320,7 +320,8 @@ static char *run_case(struct world *w)
 		.others = &w->others,
 		.others_data = &w->others_data,
 		.environ = w->env.v,
-		.fs = fake_fs_view(&w->disk),
+		.fs = memo ? plan_memo_fs(memo) : fake_fs_view(&w->disk),
+		.memo = memo,
 		.program_dirs = "/usr/local/bin:/usr/bin:/bin",
 	};
 	struct strbuf out = STRBUF_INIT;
@@ -365,6 +366,19 @@ static void compare(const char *name, const char *got)
 		fail_msg("%s: the plan is now\n%s", name, got);
 }
 
+/* The same plan when the disk is asked through a memo, and when nothing is asked any more. */
+static void remembered(const char *name, struct world *w)
+{
+	struct plan_memo *m = plan_memo_create(fake_fs_view(&w->disk));
+
+	for (int i = 0; i < 2; i++) {
+		CLEANUP_FREE char *got = run_case(w, m);
+
+		compare(name, got);
+	}
+	plan_memo_destroy(m);
+}
+
 static void test_cases(void **state)
 {
 	CLEANUP_DIR DIR *d = opendir(golden_dir());
@@ -381,8 +395,9 @@ static void test_cases(void **state)
 		name = xstrndup(e->d_name, strlen(e->d_name) - strlen(".case"));
 		path = xasprintf("%s/%s", golden_dir(), e->d_name);
 		world_read(&w, path);
-		got = run_case(&w);
+		got = run_case(&w, NULL);
 		compare(name, got);
+		remembered(name, &w);
 		n++;
 	}
 	assert_true(n > 20);
