@@ -322,7 +322,7 @@ class Walk:
             if a.get("pid"):
                 tops[top(a["pid"])] = name
         kids = {p.pid for p in seen.values() if p.parent == self.daemon}
-        known = set(tops) | {proxy}
+        known = set(tops) | ({proxy} if proxy else set())
         strays = [p for p in seen.values() if p.app and tops.get(top(p.pid)) != p.app]
         held = sorted(p["host"] for a in api.values() if a["name"] != "off" for p in a["ports"])
         files = sorted(self.port[n] for n in SERVERS if n != "off" and n not in self.gone)
