@@ -287,8 +287,8 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
 	if (!quiet && x->cwd_empty)
 		(void)cli_fail(
 			0,
-			"the working directory is the home directory: nothing in it is granted but by --read "
-			"and --write");
+			"%s is never granted as a whole: nothing in it is there but by --read and --write",
+			x->unit->working_directory);
 	if (!r.loop)
 		r.code = cli_fail(CLI_NO_JAIL, "cannot make an event loop: %s", strerror(errno));
 	else if (start_proxy(&r, &e) < 0 || launch(&r, &e) < 0)

@@ -174,6 +174,10 @@ static void keep_cwd(struct making *m, const struct cli *c)
 		m->cwd_empty = home && u->read_mode == UNIT_READ_STRICT && str_eq(home, m->cwd);
 		return;
 	}
+	if (str_eq(m->cwd, "/tmp")) { /* every jail has one of its own */
+		m->cwd_empty = true;
+		return;
+	}
 	for (size_t i = 0; i < u->write.n; i++)
 		if (path_is_below(m->cwd, u->write.v[i].text))
 			return;

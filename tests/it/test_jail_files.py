@@ -2,6 +2,7 @@
 import os
 import socket
 import subprocess
+import tempfile
 
 import harness
 import jailbox
@@ -214,6 +215,14 @@ def test_working_directory_is_kept(box):
     assert box.attack("write", "attacker") in REFUSED | {"ETXTBSY"}
     assert box.attack("write", "new", options=["--write", "."]) == "ok"
     assert os.path.exists(os.path.join(box.cwd, "new"))
+
+
+def test_working_directory_tmp_is_the_jails_own(box):
+    """/tmp is never granted as a whole, and every jail has one: a command typed there runs, and sees none of the host's."""
+    with tempfile.NamedTemporaryFile(dir="/tmp", prefix="sbxsv-host-") as host:
+        r = box.run("/bin/sh", "-c", "pwd; ls", cwd="/tmp")
+        assert r.returncode == 0, r.stderr
+        assert r.stdout.splitlines()[0] == "/tmp" and os.path.basename(host.name) not in r.stdout
 
 
 def test_a_directory_as_stdin_is_refused(box):
