@@ -101,9 +101,11 @@ static void say_exhausted(const char *what)
 	log_warning("cannot accept connections for the moment: %s; they wait in the listen queue", what);
 }
 
+/* `why` NULL: nothing to say. */
 static void back_off(struct acceptor *a, const char *why)
 {
-	say_exhausted(why);
+	if (why)
+		say_exhausted(why);
 	loop_io_set(&a->io, 0);
 	loop_timer_start(&a->backoff, BACKOFF_MS);
 }
@@ -140,7 +142,9 @@ static void on_ready(struct loop_io *io, unsigned events)
 			return;
 		if (only_this_connection(errno))
 			continue;
-		back_off(a, strerror(errno)); /* EMFILE, ENFILE, ENOBUFS, ENOMEM, or a broken listener */
+		/* EINVAL: the supervisor has shut the listener down, and will tell us in a moment. The rest is
+		 * EMFILE, ENFILE, ENOBUFS, ENOMEM. */
+		back_off(a, errno == EINVAL ? NULL : strerror(errno));
 		return;
 	}
 }
