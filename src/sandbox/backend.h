@@ -42,6 +42,9 @@ struct launch_io { /* fds stay the caller's; the child gets copies */
 	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e);
 	void *inside_net_data;
 	bool new_session;  /* setsid for the app: always, but for `exec` on a terminal */
+	/* Nothing has to be done when the program runs, so the launch is left alone until launch_settle(), when the pidfd is dead,
+	 * or 10 s are over: two wakeups less. */
+	bool quiet;
 };
 
 struct launch_done {
@@ -79,6 +82,8 @@ extern const struct backend backend_linux, backend_none;
 /* The pid-namespace init (or, for none, the app); dead when nothing of the app is left. Owned by the launch. */
 int launch_pidfd(const struct launch *l);
 pid_t launch_pid(const struct launch *l);
+/* A quiet launch: on_done now, unless it was called already. The pidfd is dead. */
+void launch_settle(struct launch *l);
 /* Once the pidfd is dead: the app's own wait status as waitpid(2) gives it, reported by sbxsv-init. -1: unknown, the
  * init was killed itself (then the status of the pidfd is all there is). */
 int launch_exit_status(struct launch *l, int *ret_wstatus);

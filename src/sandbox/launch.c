@@ -135,8 +135,10 @@ static bool digest(struct launch *l, const void *data, size_t len, int *fds, siz
  * learns of that. */
 static void on_message(struct loop_io *w, unsigned events)
 {
-	struct launch *l = w->data;
-	struct setup_message m;
+	(void)events;
+	(void)take_messages(w->data);
+}
+
 	int fds[CHILD_FDS_MAX];
 	size_t n_fds = 0;
 	ssize_t n;

@@ -14,6 +14,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 struct process {
@@ -126,11 +128,39 @@ static bool its_app_runs(const struct sup *s, pid_t pid)
 	return true; /* nobody's: left alone until the supervisor ends */
 }
 
+/* Our children that nobody knows, as the kernel lists them. False: not to be had (CONFIG_PROC_CHILDREN), too many, or we have
+ * threads, which have children of their own. A child that ends meanwhile can hide another (proc(5)): its SIGCHLD brings
+ * us here again. */
+static bool list_children(const struct sup *s, struct processes *ret)
+{
+	char path[48], buf[16384];
+	struct stat tasks;
+	int n;
+
+	(void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+	n = file_read_proc(path, buf, sizeof buf);
+	if (n < 0 || n >= (int)sizeof buf - 1 || stat("/proc/self/task", &tasks) < 0 || tasks.st_nlink != 3)
+		return false;
+	for (char *at = buf, *end; *at; at = end) {
+		pid_t pid = (pid_t)strtol(at, &end, 10);
+		struct process p;
+
+		if (end == at)
+			break;
+		if (known_child(s, pid) || read_process(pid, &p) < 0)
+			continue;
+		VEC_GROW(ret->v, ret->n, ret->cap);
+		ret->v[ret->n++] = p;
+	}
+	return true;
+}
+
 static void each_orphan(struct sup *s, bool kill_all)
 {
 	struct processes all = {0};
 
-	list_processes(&all);
+	if (kill_all || !list_children(s, &all))
+		list_processes(&all);
 	for (size_t i = 0; i < all.n; i++) {
 		const struct process *p = &all.v[i];
 
