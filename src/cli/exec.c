@@ -96,6 +96,7 @@ static void on_dead(struct loop_io *w, unsigned events)
 	if (pidfd_reap(w->fd, &status) == 0)
 		return;
 	loop_io_stop(w);
+	launch_settle(r->launch);
 	r->reaped = true;
 	if (launch_exit_status(r->launch, &app) == 0)
 		status = app;
@@ -237,7 +238,11 @@ static int launch(struct run *r, struct err **e)
 	CLEANUP_FREE char *program = program_find("sbxsv-init", SBXSV_LIBEXECDIR);
 	CLEANUP_FD int init = open(program, O_PATH | O_CLOEXEC), self = pidfd_open_pid(getpid());
 	const struct backend *b = backend_for(r->x->unit, e);
-	struct launch_io io = {.init_fd = init, .supervisor_pidfd = self, .new_session = !r->terminal};
+	struct launch_io io = {.init_fd = init,
+			       .supervisor_pidfd = self,
+			       .new_session = !r->terminal,
+			       /* nobody waits for its sockets, and no layer can be missing */
+			       .quiet = !r->proxy && r->plan->enforce == UNIT_ENFORCE_REQUIRED};
 
 	if (!b)
 		return -1;

@@ -18,12 +18,12 @@
 struct isolation {
 	const char *backend; /* "linux", "none" */
 	bool user_ns, mount_ns, pid_ns, net_ns, seccomp, nested_ns_off, no_new_privs;
-	int landlock_abi;      /* 0: no Landlock layer */
+	int landlock_abi;        /* 0: no Landlock layer */
 	bool survivors_possible; /* no pid namespace */
-	bool groups_kept;      /* supplementary groups that could not be dropped */
-	bool unix_sockets;     /* socket(AF_UNIX) works inside; unix_why says why, or why not. From the plan. */
-	char *unix_why;        /* NULL without a jail: then nothing is refused */
-	struct strv missing;   /* best-effort: what the unit asked for and the machine could not give */
+	bool groups_kept;        /* supplementary groups that could not be dropped */
+	bool unix_sockets;   /* socket(AF_UNIX) works inside; unix_why says why, or why not. From the plan. */
+	char *unix_why;      /* NULL without a jail: then nothing is refused */
+	struct strv missing; /* best-effort: what the unit asked for and the machine could not give */
 };
 void isolation_finish(struct isolation *i);
 
@@ -33,25 +33,25 @@ struct launch_sockets { /* made inside the app's network namespace by the hook, 
 	size_t n;
 };
 
-struct launch_io { /* fds stay the caller's; the child gets copies */
+struct launch_io {                          /* fds stay the caller's; the child gets copies */
 	int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */
-	int init_fd;       /* O_PATH fd of sbxsv-init */
+	int init_fd;                        /* O_PATH fd of sbxsv-init */
 	int supervisor_pidfd; /* so that the child can see that its parent died before PDEATHSIG was set; -1: none */
 	/* Runs in the child, inside the new network namespace, with its capabilities, before the mounts. It may make
 	 * sockets and puts them into `out`; they reach on_done. NULL: nothing. -1 with *e fails the launch. */
 	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e);
 	void *inside_net_data;
-	bool new_session;  /* setsid for the app: always, but for `exec` on a terminal */
+	bool new_session; /* setsid for the app: always, but for `exec` on a terminal */
 	/* Nothing has to be done when the program runs, so the launch is left alone until launch_settle(), when the pidfd is dead,
 	 * or 10 s are over: two wakeups less. */
 	bool quiet;
 };
 
 struct launch_done {
-	struct isolation isolation; /* take it by copying and zeroing */
+	struct isolation isolation;    /* take it by copying and zeroing */
 	struct launch_sockets sockets; /* likewise: set n to 0 after taking */
-	int userns_fd, netns_fd;  /* to make sockets inside later; take by setting to -1; -1 without a netns */
-	int diag_fd;              /* NETLINK_SOCK_DIAG socket made inside; -1 without a netns */
+	int userns_fd, netns_fd; /* to make sockets inside later; take by setting to -1; -1 without a netns */
+	int diag_fd;             /* NETLINK_SOCK_DIAG socket made inside; -1 without a netns */
 };
 struct launch;
 /* error: NULL on success. The launch stays the caller's. */
@@ -60,7 +60,8 @@ typedef void launch_done_fn(void *data, struct launch *l, struct launch_done *do
 struct probe {
 	const char *init_program; /* path of sbxsv-init */
 	enum unit_read_mode read_mode;
-	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e); /* as in struct launch_io */
+	int (*inside_net)(void *data, struct launch_sockets *out,
+			  struct err **e); /* as in struct launch_io */
 	void *inside_net_data;
 	/* answers, the caller's afterwards */
 	struct isolation isolation;

@@ -20,7 +20,7 @@ struct launch {
 	char *app, *program;
 	pid_t pid;
 	int pidfd, sock;
-	bool has_jail, finished, has_status;
+	bool has_jail, finished, has_status, quiet;
 	int status;
 	struct err *failure;
 	struct launch_done done;
@@ -132,22 +132,18 @@ static bool digest(struct launch *l, const void *data, size_t len, int *fds, siz
 }
 
 /* All messages that are there: when the child is dead already, the owner learns of the launch before it
- * learns of that. */
-static void on_message(struct loop_io *w, unsigned events)
+ * learns of that. True: on_done was called, and the launch may be gone. */
+static bool take_messages(struct launch *l)
 {
-	(void)events;
-	(void)take_messages(w->data);
-}
-
+	struct setup_message m;
 	int fds[CHILD_FDS_MAX];
 	size_t n_fds = 0;
 	ssize_t n;
 
-	(void)events;
 	do {
 		n = fd_recv(l->sock, &m, sizeof m, fds, CHILD_FDS_MAX, &n_fds);
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-			return;
+			return false;
 		if (n < 0 && errno == ECONNRESET)
 			n = 0; /* killed before it read what we sent */
 		if (n < 0 && errno == EMSGSIZE)
@@ -160,12 +156,21 @@ static void on_message(struct loop_io *w, unsigned events)
 				      l->app, l->has_jail ? " before the program ran" : "");
 	} while (n > 0 && !digest(l, &m, (size_t)n, fds, n_fds));
 	conclude(l);
+	return true;
+}
+
+static void on_message(struct loop_io *w, unsigned events)
+{
+	(void)events;
+	(void)take_messages(w->data);
 }
 
 static void on_deadline(struct loop_timer *w)
 {
 	struct launch *l = w->data;
 
+	if (l->quiet && take_messages(l))
+		return;
 	(void)err_set(&l->failure, ETIMEDOUT,
 		      "%s: jail: not built within %d s, ended; is a file system hanging?", l->app,
 		      DEADLINE_MS / 1000);
@@ -363,12 +368,19 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 	}
 	l->sock = sp[0];
 	(void)fd_set_nonblock(l->sock, true);
-	loop_io_init(loop, &l->watch, l->sock, LOOP_READ, on_message, l);
+	l->quiet = io->quiet;
+	loop_io_init(loop, &l->watch, l->sock, io->quiet ? 0 : LOOP_READ, on_message, l);
 	loop_io_first(&l->watch);
 	loop_timer_start(&l->deadline, DEADLINE_MS);
 	if (c.helped)
 		help_child(l, plan);
 	return l;
+}
+
+void launch_settle(struct launch *l)
+{
+	if (!l->finished)
+		(void)take_messages(l);
 }
 
 void launch_add_missing(struct launch *l, const char *text)
