@@ -51,14 +51,11 @@ static int group_by_name(const char *name, gid_t *ret, struct err **e)
 
 static void ourselves(const struct unit_dirs *d, struct plan_user *ret)
 {
-	struct passwd pw, *found = NULL;
-
 	ret->uid = geteuid();
 	ret->gid = getegid();
 	ret->name = xstrdup(d->user);
 	ret->home = xstrdup(d->home);
-	(void)getpwuid_r(ret->uid, &pw, entry, sizeof entry, &found);
-	ret->shell = xstrdup(found && pw.pw_shell && pw.pw_shell[0] ? pw.pw_shell : "/bin/sh");
+	ret->shell = xstrdup(d->shell ? d->shell : "/bin/sh");
 }
 
 int identity_find(const struct unit *u, const struct unit_dirs *d, const struct conf *c,

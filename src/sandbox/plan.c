@@ -62,7 +62,7 @@ static void ctx_finish(struct plan_ctx *c)
 	}
 	free(c->links);
 	for (size_t i = 0; i < c->cap_known; i++)
-		free(c->known[i]);
+		free(c->known[i].path);
 	free(c->known);
 	strv_clear(&c->own);
 	strv_clear(&c->homes);

@@ -190,7 +190,12 @@ static void undo_octal(char *s)
 	*to = 0;
 }
 
-static int real_mounts(void *data, const char *type, struct strv *ret)
+static bool is_type(const char *text, size_t len, const char *type)
+{
+	return strlen(type) == len && strncmp(text, type, len) == 0;
+}
+
+static int real_mounts(void *data, const char *const types[2], struct strv *ret)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
 	char *line = NULL;
@@ -205,8 +210,10 @@ static int real_mounts(void *data, const char *type, struct strv *ret)
 
 		for (int i = 0; at && i < 4; i++) /* ID parent major:minor root MOUNTPOINT ... - TYPE */
 			at = strchr(at + (i > 0), ' ');
-		n = sep ? strcspn(sep + 3, " ") : 0;
-		if (!at || n != strlen(type) || strncmp(sep + 3, type, n) != 0)
+		if (!sep)
+			continue;
+		n = strcspn(sep + 3, " ");
+		if (!at || !(is_type(sep + 3, n, types[0]) || is_type(sep + 3, n, types[1])))
 			continue;
 		at[1 + strcspn(at + 1, " ")] = 0;
 		undo_octal(at + 1);

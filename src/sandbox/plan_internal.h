@@ -73,6 +73,11 @@ struct plan_used {
 	bool pinned; /* made anew even where the host's own would be seen: see plan_shut.c */
 };
 
+struct plan_known { /* a directory that is no symlink, or something that is not there */
+	char *path;
+	bool absent;
+};
+
 struct plan_ctx {
 	const struct unit *u;
 	const struct plan_world *w;
@@ -88,7 +93,7 @@ struct plan_ctx {
 	struct strv homes;  /* of the app's user and of the supervisor's, resolved; "/" is left out */
 	struct strv search; /* the app's PATH, as written */
 	struct strv login, path_dirs; /* never writable, resolved */
-	char **known;                 /* hash set of directories known to be no symlink */
+	struct plan_known *known;     /* hash table, see plan_paths.c */
 	size_t n_known, cap_known;
 	size_t problems_before;
 };

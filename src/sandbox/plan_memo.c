@@ -143,14 +143,15 @@ static int memo_bound(void *data, struct strv *ret)
 	return answer(f);
 }
 
-static int memo_mounts(void *data, const char *type, struct strv *ret)
+static int memo_mounts(void *data, const char *const types[2], struct strv *ret)
 {
+	CLEANUP_FREE char *question = xasprintf("%s %s", types[0], types[1]);
 	struct plan_memo *m = data;
 	bool ask;
-	struct fact *f = look(m, 'm', type, &ask);
+	struct fact *f = look(m, 'm', question, &ask);
 
 	if (ask)
-		f->error = m->below.mounts(m->below.data, type, &f->names) < 0 ? errno : 0;
+		f->error = m->below.mounts(m->below.data, types, &f->names) < 0 ? errno : 0;
 	strv_copy(ret, &f->names);
 	return answer(f);
 }

@@ -40,7 +40,7 @@ void plan_where_copy(struct plan_where *to, const struct plan_where *from)
 						     .uid = from->links[i].uid};
 }
 
-/* --- directories known to be real: most paths of a plan share their parents --- */
+/* --- what is known: most paths of a plan share their parents, and many lie in a directory that is not there --- */
 
 static size_t known_slot(const struct plan_ctx *c, const char *path)
 {
@@ -49,32 +49,34 @@ static size_t known_slot(const struct plan_ctx *c, const char *path)
 	for (const char *s = path; *s; s++)
 		h = (h ^ (unsigned char)*s) * 16777619u;
 	for (size_t i = h & (c->cap_known - 1);; i = (i + 1) & (c->cap_known - 1))
-		if (!c->known[i] || strcmp(c->known[i], path) == 0)
+		if (!c->known[i].path || strcmp(c->known[i].path, path) == 0)
 			return i;
 }
 
-static bool known_has(const struct plan_ctx *c, const char *path)
+static const struct plan_known *known_find(const struct plan_ctx *c, const char *path)
 {
-	return c->cap_known && c->known[known_slot(c, path)];
+	const struct plan_known *k = c->cap_known ? &c->known[known_slot(c, path)] : NULL;
+
+	return k && k->path ? k : NULL;
 }
 
-static void known_add(struct plan_ctx *c, const char *path)
+static void known_add(struct plan_ctx *c, const char *path, bool absent)
 {
-	char **old = c->known;
-	size_t n = c->cap_known, at;
+	struct plan_known *old = c->known, *k;
+	size_t n = c->cap_known;
 
 	if (c->n_known * 2 >= c->cap_known) {
-		c->cap_known = n ? n * 2 : 128;
+		c->cap_known = n ? n * 2 : 512;
 		c->known = xcalloc(c->cap_known, sizeof *c->known);
 		for (size_t i = 0; i < n; i++)
-			if (old[i])
-				c->known[known_slot(c, old[i])] = old[i];
+			if (old[i].path)
+				c->known[known_slot(c, old[i].path)] = old[i];
 		free(old);
 	}
-	at = known_slot(c, path);
-	if (c->known[at])
+	k = &c->known[known_slot(c, path)];
+	if (k->path)
 		return;
-	c->known[at] = xstrdup(path);
+	*k = (struct plan_known){.path = xstrdup(path), .absent = absent};
 	c->n_known++;
 }
 
@@ -134,6 +136,7 @@ static int step(struct walk *w, const char *part, size_t len)
 	const struct plan_fs *fs = &w->c->w->fs;
 	bool last = w->rest[strspn(w->rest, "/")] == 0;
 	size_t parent = w->done.len;
+	const struct plan_known *k;
 
 	w->looked = false;
 	if (len == 1 && part[0] == '.')
@@ -144,15 +147,23 @@ static int step(struct walk *w, const char *part, size_t len)
 	}
 	strbuf_addc(&w->done, '/');
 	strbuf_add(&w->done, part, len);
-	if (!last && known_has(w->c, w->done.p))
+	k = known_find(w->c, w->done.p);
+	if (k && k->absent)
+		return ENOENT;
+	if (k && !last)
 		return 0;
-	if (fs->lstat(fs->data, w->done.p, &w->ret->st) < 0)
-		return errno;
+	if (fs->lstat(fs->data, w->done.p, &w->ret->st) < 0) {
+		int error = errno;
+
+		if (error == ENOENT)
+			known_add(w->c, w->done.p, true);
+		return error;
+	}
 	if (S_ISLNK(w->ret->st.st_mode))
 		return follow(w, parent, w->ret->st.st_uid);
 	w->looked = true;
 	if (S_ISDIR(w->ret->st.st_mode))
-		known_add(w->c, w->done.p);
+		known_add(w->c, w->done.p, false);
 	else if (!last)
 		return ENOTDIR;
 	return 0;

@@ -180,17 +180,14 @@ static void open_places(struct plan_ctx *c)
  * looks. */
 static void kernel_mounts(struct plan_ctx *c)
 {
-	static const char *const types[] = {"proc", "mqueue"};
+	static const char *const types[2] = {"proc", "mqueue"};
+	CLEANUP_STRV struct strv at = {0};
 
-	for (size_t i = 0; i < ELEMENTS(types); i++) {
-		CLEANUP_STRV struct strv at = {0};
-
-		if (c->w->fs.mounts(c->w->fs.data, types[i], &at) < 0)
-			continue;
-		for (size_t k = 0; k < at.n; k++)
-			if (!path_is_below(at.v[k], "/proc") && !path_is_below(at.v[k], "/dev"))
-				place_add(c, at.v[k], PLACE_FILE, NULL, "it shows processes of this machine");
-	}
+	if (c->w->fs.mounts(c->w->fs.data, types, &at) < 0)
+		return;
+	for (size_t k = 0; k < at.n; k++)
+		if (!path_is_below(at.v[k], "/proc") && !path_is_below(at.v[k], "/dev"))
+			place_add(c, at.v[k], PLACE_FILE, NULL, "it shows processes of this machine");
 }
 
 /* Somebody else's home directory that this user may enter: what lies openly in it is for `open` to show, a

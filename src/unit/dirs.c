@@ -56,6 +56,7 @@ static int find_user(struct unit_dirs *d, struct err **e)
 		d->root_mode ? NULL : env_dir("HOME"); /* sudo may keep the HOME of somebody else */
 
 	(void)getpwuid_r(d->uid, &pw, buf, sizeof buf, &found);
+	d->shell = xstrdup(found && found->pw_shell && found->pw_shell[0] ? found->pw_shell : "/bin/sh");
 	d->user = found ? xstrdup(found->pw_name) : xasprintf("%u", (unsigned)d->uid);
 	if (!home && found && found->pw_dir && found->pw_dir[0] == '/')
 		home = found->pw_dir;
@@ -176,6 +177,7 @@ void unit_dirs_finish(struct unit_dirs *d)
 	free(d->profiles);
 	free(d->home);
 	free(d->user);
+	free(d->shell);
 	free(d->state_home);
 	free(d->runtime_home);
 	*d = (struct unit_dirs){0};

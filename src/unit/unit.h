@@ -171,7 +171,7 @@ char *unit_problems_text(const struct unit_problems *p); /* "file:line: text\n" 
 /* --- reading --- */
 struct unit_dirs {                                        /* where everything is; all absolute, see dirs.h */
 	char *config, *apps, *state, *runtime, *profiles; /* profiles: the shipped units/ */
-	char *home, *user; /* of the user who runs sbxsv; an app with User= gets its own when launched */
+	char *home, *user, *shell; /* of the user who runs sbxsv; an app with User= gets its own when launched */
 	uid_t uid;
 	bool root_mode;                  /* euid 0: stricter ownership rules, apps run as User= or "sbxsv" */
 	char *state_home, *runtime_home; /* what %S and %t mean, as in systemd: $XDG_STATE_HOME or /var/lib,

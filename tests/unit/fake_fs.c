@@ -194,12 +194,13 @@ static int fake_bound(void *data, struct strv *ret)
 	return 0;
 }
 
-static int fake_mounts(void *data, const char *type, struct strv *ret)
+static int fake_mounts(void *data, const char *const types[2], struct strv *ret)
 {
 	struct fake_fs *f = data;
 
 	for (size_t i = 0; i < f->n; i++)
-		if (S_ISDIR(f->v[i].mode) && f->v[i].text && strcmp(f->v[i].text, type) == 0)
+		if (S_ISDIR(f->v[i].mode) && f->v[i].text &&
+		    (strcmp(f->v[i].text, types[0]) == 0 || strcmp(f->v[i].text, types[1]) == 0))
 			strv_add(ret, f->v[i].path);
 	return 0;
 }
