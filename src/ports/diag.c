@@ -1,6 +1,7 @@
 /* The listening sockets of a port by sock_diag(7), their holders by /proc/PID/fd. */
 #include "ports/internal.h"
 #include "base/parse.h"
+#include "base/str.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -10,8 +11,11 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define TCP_LISTEN_STATE 10  /* include/net/tcp_states.h */
 #define SOCKETS_MAX      256 /* SO_REUSEPORT allows many on one port */
@@ -83,44 +87,54 @@ static int dump(int fd, int family, uint16_t port, struct socks *s, struct err *
 /* "socket:[123]" -> 123, or 0 */
 static uint32_t link_inode(const char *text)
 {
-	unsigned inode;
-	char end;
+	static const char kind[] = "socket:[";
+	char *end;
+	unsigned long inode;
 
-	return sscanf(text, "socket:[%u%c", &inode, &end) == 2 && end == ']' ? inode : 0;
+	if (!str_starts(text, kind)) /* most are not */
+		return 0;
+	inode = strtoul(text + sizeof kind - 1, &end, 10);
+	return end[0] == ']' && !end[1] && inode <= UINT32_MAX ? (uint32_t)inode : 0;
 }
 
+static void look_at(pid_t pid, int dir, const char *name, struct socks *s, struct port_holders *ret)
+{
+	char text[64];
+	ssize_t n = name[0] == '.' ? -1 : readlinkat(dir, name, text, sizeof text - 1);
+	uint32_t inode;
+
+	if (n <= 0)
+		return;
+	text[n] = 0;
+	inode = link_inode(text);
+	for (size_t i = 0; inode && i < s->n; i++) {
+		if (s->v[i].inode != inode)
+			continue;
+		s->v[i].held = true;
+		ports_add_process(ret, pid, s->v[i].address);
+	}
+}
+
+/* The system call, for fdopendir(3) makes a buffer of 32 KiB for each process. */
 static void look_into(pid_t pid, int proc, const char *name, struct socks *s, struct port_holders *ret)
 {
-	char path[32], text[64];
+	static char buf[8192] __attribute__((aligned(8)));
+	char path[32];
 	int fd = -1;
-	DIR *d;
-	struct dirent *e;
+	long n;
 
 	(void)snprintf(path, sizeof path, "%.16s/fd", name);
 	fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0) /* not ours to look at, or gone */
 		return;
-	d = fdopendir(fd);
-	if (!d) {
-		(void)close(fd);
-		return;
-	}
-	while ((e = readdir(d))) {
-		ssize_t n = e->d_name[0] == '.' ? -1 : readlinkat(fd, e->d_name, text, sizeof text - 1);
-		uint32_t inode;
+	while ((n = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
+		for (long at = 0; at < n;) {
+			const struct dirent64 *e = (const void *)(buf + at);
 
-		if (n <= 0)
-			continue;
-		text[n] = 0;
-		inode = link_inode(text);
-		for (size_t i = 0; inode && i < s->n; i++) {
-			if (s->v[i].inode != inode)
-				continue;
-			s->v[i].held = true;
-			ports_add_process(ret, pid, s->v[i].address);
+			at += e->d_reclen;
+			look_at(pid, fd, e->d_name, s, ret);
 		}
-	}
-	(void)closedir(d);
+	(void)close(fd);
 }
 
 /* Every process, not only those of the socket's owner: a listener outlives a setuid(), and every holder

@@ -132,8 +132,18 @@ static void pin_way(struct plan_ctx *c, const char *path)
 	}
 }
 
+static bool anything_writable(const struct plan_ctx *c)
+{
+	for (size_t i = 0; i < c->n_grants; i++)
+		if (c->grants[i].p.access == PLAN_WRITE)
+			return true;
+	return false;
+}
+
 void plan_guard_locks(struct plan_ctx *c)
 {
+	if (!anything_writable(c))
+		return;
 	collect(c);
 	for (size_t i = 0; i < c->path_dirs.n; i++) {
 		const char *dir = c->path_dirs.v[i];
