@@ -85,8 +85,8 @@ static bool shut_clone(struct child *c, int from, int to, const char *name, bool
 	if (sys_mount_setattr(tree, SYS_AT_RECURSIVE, &a) < 0)
 		child_fail(c, step, errno, "cannot set the mount flags of", name);
 	done = sys_move_mount(tree, to, name) == 0;
-	/* file for directory, or a link */
-	if (!done && errno != ENOTDIR && errno != EINVAL)
+	/* file for directory, or a link; ENOENT: removed since it was cloned (`to` is ours, nothing of it goes) */
+	if (!done && errno != ENOTDIR && errno != EINVAL && errno != ENOENT)
 		child_fail(c, step, errno, "cannot mount", name);
 	/* EBADFD: of a file system that no rule can name, nsfs and the like; it stays unreadable */
 	if (done && landlock_allow(&c->landlock, tree, dir, LANDLOCK_GRANT_READ) < 0 && errno != EBADFD)

@@ -178,7 +178,7 @@ static void request_all(struct sup *s, enum sup_verb verb, bool wait, struct com
 	batch_begin(s);
 	for (struct app *o = s->apps, *next; o; o = next) {
 		next = o->next;
-		if (!o->dead && meant_by_all(o, verb) && !spared(o, verb, c))
+		if (!o->dead && !o->removed && meant_by_all(o, verb) && !spared(o, verb, c))
 			request(o, event_of[verb], wait ? c : NULL);
 	}
 	batch_end(s);
@@ -196,8 +196,10 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait,
 	}
 	watch_flush(s->watch);
 	a = name ? app_find(s, name) : NULL;
-	if (name && !a) {
-		CLEANUP_FREE char *text = xasprintf("there is no app \"%s\"", name);
+	/* One whose unit is gone only waits for its last process: a start would keep it for ever. */
+	if (name && (!a || a->removed)) {
+		CLEANUP_FREE char *text =
+			xasprintf("there is no app \"%s\"%s", name, a ? ": its unit was removed" : "");
 
 		done(data, 4, text);
 		return;

@@ -99,6 +99,21 @@ def test_status_says_whether_unix_sockets_work(inst):
         assert i["unix_why"] in inst.sbxsv("status", name)[1]
 
 
+@pytest.mark.parametrize("verb", ["start", "restart", "stop"])
+def test_a_command_does_not_keep_an_app_whose_unit_was_removed(inst, verb):
+    """The file is gone, its last process is still being stopped, and a person types a command: nothing brings it back."""
+    d = inst.app_dir("gone")
+    inst.write_unit("gone", unit(d, "trap '' TERM; while :; do sleep 1; done", body="[Stop]\nTimeout=1s\n"))
+    inst.foreground()
+    inst.wait_state("gone", "running")
+    inst.remove_unit("gone")
+    code, out, err = inst.sbxsv(verb, "gone")
+    assert code == 4 and "removed" in out + err, (code, out, err)
+    wait_for(lambda: not inst.status()["apps"], GENEROUS)
+    assert not left(inst)
+    assert inst.sbxsv(verb, "gone")[0] == 4
+
+
 def test_connections_wait_while_an_app_starts(inst, free_port):
     port = free_port()
     d = inst.server_unit("slow", port, extra_app="Environment=X=1")
