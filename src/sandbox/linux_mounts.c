@@ -195,7 +195,8 @@ static void grant_shut(struct child *c, size_t i)
 	const struct plan_path *p = &c->plan->paths[i];
 	unsigned keep = SYS_MOUNT_ATTR_NODEV | (p->noexec ? SYS_MOUNT_ATTR_NOEXEC : 0);
 	int from = sys_openat2(AT_FDCWD, p->path, O_PATH | O_CLOEXEC, no_symlinks), to = c->root;
-	bool closed = from < 0 && errno == EACCES;
+	/* ENOENT: removed since the plan was made; then an empty directory of ours stands there, and hides the rest */
+	bool closed = from < 0 && (errno == EACCES || (errno == ENOENT && p->path[1]));
 
 	if (from < 0 && !closed)
 		from = source(c, p->path); /* says what is wrong */
