@@ -36,6 +36,7 @@ void policy_destroy(struct policy *p)
 	free(p->connect);
 	strv_clear(&p->connect_text);
 	strv_clear(&p->connect_origin);
+	policy_upstream_finish(p);
 	free(p);
 }
 
@@ -162,7 +163,8 @@ int policy_check_ports(const char *text, struct err **e)
 	return ports_parse(text, ignore_range, NULL, e);
 }
 
-/* --- JSON: {"egress","sni_match","ech_refuse","allow":[[TEXT,ORIGIN]...],"deny","address","connect"} --- */
+/* --- JSON: {"egress","sni_match","ech_refuse","allow":[[TEXT,ORIGIN]...],"deny","address","connect"}, and if there
+ * is one, "upstream":[[URL,ORIGIN]] and "no_proxy" --- */
 
 static void push_pair(struct js *arr, const char *text, const char *origin)
 {
@@ -182,6 +184,23 @@ static struct js *rules_to_json(const struct rule_set *s)
 	return arr;
 }
 
+static void add_upstream(const struct policy *p, struct js *j)
+{
+	struct js *arr;
+
+	if (p->upstream) {
+		arr = js_arr();
+		push_pair(arr, p->upstream->url, p->upstream->origin);
+		js_add(j, "upstream", arr);
+	}
+	if (!p->no_proxy_text.n)
+		return;
+	arr = js_arr();
+	for (size_t i = 0; i < p->no_proxy_text.n; i++)
+		push_pair(arr, p->no_proxy_text.v[i], p->no_proxy_origin.v[i]);
+	js_add(j, "no_proxy", arr);
+}
+
 struct js *policy_to_json(const struct policy *p)
 {
 	struct js *j = js_obj(), *nets = js_arr(), *connect = js_arr();
@@ -197,6 +216,7 @@ struct js *policy_to_json(const struct policy *p)
 	js_add(j, "deny", rules_to_json(&p->deny));
 	js_add(j, "address", nets);
 	js_add(j, "connect", connect);
+	add_upstream(p, j);
 	return j;
 }
 
@@ -232,9 +252,11 @@ static int bool_from_json(const struct js *j, const char *key, bool *ret, struct
 
 static int keys_from_json(const struct js *j, enum egress *ret, struct err **e)
 {
-	static const char *const keys[] = {"egress", "sni_match", "ech_refuse", "allow",
-					   "deny",   "address",   "connect",    NULL};
+	static const char *const keys[] = {"egress",  "sni_match", "ech_refuse", "allow",    "deny",
+					   "address", "connect",   "upstream",   "no_proxy", NULL};
+	const unsigned needed = (1u << 7) - 1; /* the first seven */
 	const char *egress = js_is_obj(j) ? js_str(j, "egress") : NULL;
+	unsigned seen = 0;
 
 	if (!egress)
 		return err_set(e, EINVAL, "policy: no object with \"egress\"");
@@ -245,9 +267,12 @@ static int keys_from_json(const struct js *j, enum egress *ret, struct err **e)
 			i++;
 		if (!keys[i])
 			return err_set(e, EINVAL, "policy: unknown key");
+		if (seen & 1u << i)
+			return err_set(e, EINVAL, "policy: a key is given twice");
+		seen |= 1u << i;
 	}
-	if (js_len(j) != ELEMENTS(keys) - 1)
-		return err_set(e, EINVAL, "policy: a key is missing or given twice");
+	if ((seen & needed) != needed)
+		return err_set(e, EINVAL, "policy: a key is missing");
 	for (size_t i = 0; i < ELEMENTS(egress_names); i++)
 		if (str_eq(egress, egress_names[i])) {
 			*ret = (enum egress)i;
@@ -274,7 +299,9 @@ struct policy *policy_from_json(const struct js *j, struct err **e)
 	    pairs_from_json(p, j, "allow", policy_add_allow, e) < 0 ||
 	    pairs_from_json(p, j, "deny", policy_add_deny, e) < 0 ||
 	    pairs_from_json(p, j, "address", policy_add_address, e) < 0 ||
-	    pairs_from_json(p, j, "connect", policy_add_connect, e) < 0)
+	    pairs_from_json(p, j, "connect", policy_add_connect, e) < 0 ||
+	    (js_get(j, "upstream") && pairs_from_json(p, j, "upstream", policy_set_upstream, e) < 0) ||
+	    (js_get(j, "no_proxy") && pairs_from_json(p, j, "no_proxy", policy_add_no_proxy, e) < 0))
 		return NULL;
 	return TAKE_PTR(p);
 }

@@ -84,6 +84,28 @@ void policy_set_sni_match(struct policy *p, bool on); /* SniPolicy=match (defaul
 void policy_set_ech_refuse(struct policy *p, bool on); /* Ech=refuse; default allow */
 bool policy_sni_match(const struct policy *p);
 bool policy_ech_refuse(const struct policy *p);
+
+/* --- upstream.c: through another proxy --- */
+struct upstream { /* all but `url` and `authorization` may be shown */
+	char *host;          /* canonical name, or the address as addr_format() writes it */
+	bool literal;        /* it is `addr` */
+	struct addr addr;
+	uint16_t port;
+	char *authorization; /* value of a Proxy-Authorization field, or NULL */
+	char *shown;         /* "http://proxy.example:3128" */
+	char *url, *origin;  /* as written, with the password; private to upstream.c and policy.c */
+};
+/* UpstreamProxy=http://[USER:PASSWORD@]HOST:PORT. Twice is an error. No message quotes the value. */
+int policy_set_upstream(struct policy *p, const char *url, const char *origin, struct err **e);
+/* NoProxy=  as Deny=, or a network without ports (10.0.0.0/8, [fd00::]/8). Networks are for targets that are written as
+ * addresses: a name that goes through the other proxy is not resolved here. */
+int policy_add_no_proxy(struct policy *p, const char *text, const char *origin, struct err **e);
+/* The proxy that an allowed connection to `host`, or to the address `a` when that is not NULL, goes through. NULL: none. */
+const struct upstream *policy_upstream(const struct policy *p, const char *host, const struct addr *a, uint16_t port);
+int policy_check_upstream(const char *url, struct err **e);
+int policy_check_no_proxy(const char *text, struct err **e);
+bool policy_upstream_has_password(const char *url);
+
 /* Syntax checks for the unit reader (no policy needed): 0, or -1 with the reason. */
 int policy_check_host_rule(const char *text, struct err **e);
 int policy_check_deny_rule(const char *text, struct err **e);

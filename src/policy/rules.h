@@ -44,7 +44,16 @@ struct policy {
 	size_t n_connect, cap_connect;
 	struct strv connect_text, connect_origin; /* as written, for the JSON form */
 	bool sni_match, ech_refuse;
+	struct upstream *upstream; /* UpstreamProxy=, or NULL */
+	struct rule_set no_proxy;
+	struct net_rule *no_proxy_nets;
+	size_t n_no_proxy_nets, cap_no_proxy_nets;
+	struct strv no_proxy_text, no_proxy_origin; /* as written, for the JSON form */
 };
+
+/* upstream.c */
+void policy_upstream_finish(struct policy *p);
+
 
 /* host.c: ADDR_LOOPBACK or ADDR_METADATA for a name that is never granted, else ADDR_PUBLIC. */
 enum addr_class host_closed_class(const char *host);

@@ -17,7 +17,10 @@ struct policy *rules_of_unit(const struct unit *u, struct err **e)
 	if (add_rules(p, &u->allow, policy_add_allow, e) < 0 ||
 	    add_rules(p, &u->deny, policy_add_deny, e) < 0 ||
 	    add_rules(p, &u->allow_address, policy_add_address, e) < 0 ||
-	    add_rules(p, &u->connect, policy_add_connect, e) < 0) {
+	    add_rules(p, &u->connect, policy_add_connect, e) < 0 ||
+	    add_rules(p, &u->no_proxy, policy_add_no_proxy, e) < 0 ||
+	    (u->upstream_proxy &&
+	     policy_set_upstream(p, u->upstream_proxy, u->upstream_proxy_origin, e) < 0)) {
 		policy_destroy(p);
 		return NULL;
 	}
@@ -32,4 +35,6 @@ void rules_wire_checks(struct unit_dirs *d)
 	d->check_deny_rule = policy_check_deny_rule;
 	d->check_address_rule = policy_check_address_rule;
 	d->check_ports = policy_check_ports;
+	d->check_upstream = policy_check_upstream;
+	d->check_no_proxy = policy_check_no_proxy;
 }

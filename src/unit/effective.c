@@ -29,7 +29,10 @@ static void print_section(const struct unit *u, const struct assigns *all, const
 
 			if (a->key != &unit_table.v[k])
 				continue;
-			print_line(section, &any, a->origin, a->key->name, a->raw, out);
+			CLEANUP_FREE char *shown =
+				a->key->kind == K_PROXY_URL ? unit_masked_url(a->raw) : xstrdup(a->raw);
+
+			print_line(section, &any, a->origin, a->key->name, shown, out);
 			written = true;
 		}
 		/* The one value that follows from others. */

@@ -52,6 +52,7 @@ static enum store store_of(const struct unit_key *k)
 	case K_HOSTS:
 	case K_ADDRESSES:
 	case K_PORTS:
+	case K_NO_PROXY:
 	case K_NEED:
 	case K_HOOK:
 		break;

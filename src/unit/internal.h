@@ -16,6 +16,8 @@ void unit_reader_parse(const char *shown, const char *text, size_t len, const st
 		       struct unit_problems *p);
 /* At most ~60 bytes of text, safe to show. Owned by caller. */
 char *unit_shown_text(const char *s);
+/* Without the user and password of a URL in it. Owned by caller. */
+char *unit_masked_url(const char *s);
 
 /* --- keys.c: the table --- */
 enum key_kind {
@@ -52,6 +54,7 @@ enum key_kind {
 	K_LOOPBACK,
 	K_IP,
 	K_PROXY_URL,
+	K_NO_PROXY,
 	K_PROFILE,
 	K_NEED,
 	K_HOOK,
@@ -122,7 +125,6 @@ void unit_list_drop_named(struct unit_list *l, const char *name); /* elements "N
 int unit_check_path(const char *text, struct err **e); /* absolute, no "..", sane length */
 int unit_check_env_name(const char *s, size_t n);
 int unit_check_version_range(const char *s, struct err **e);
-int unit_check_proxy_url(const char *s, struct err **e);
 int unit_check_url_path(const char *s, struct err **e);
 void unit_list_add(struct unit_list *l, char *text, const char *origin); /* owns text */
 void unit_list_clear(struct unit_list *l);

@@ -92,25 +92,6 @@ int unit_check_version_range(const char *s, struct err **e)
 	return 0;
 }
 
-int unit_check_proxy_url(const char *s, struct err **e)
-{
-	static const char *const schemes[] = {"http://", "socks5://"};
-	uint16_t port;
-
-	for (size_t i = 0; i < ELEMENTS(schemes); i++) {
-		const char *host, *colon;
-
-		if (!str_starts(s, schemes[i]))
-			continue;
-		host = s + strlen(schemes[i]);
-		colon = strrchr(host, ':');
-		if (!colon || colon == host || strpbrk(host, "/@?# \t") || parse_port(colon + 1, &port) < 0)
-			break;
-		return 0;
-	}
-	return err_set(e, 0, "%s is not http://HOST:PORT or socks5://HOST:PORT", s);
-}
-
 int unit_check_url_path(const char *s, struct err **e)
 {
 	if (*s != '/')

@@ -154,6 +154,8 @@ static int add_word(struct set *s, char *word, struct err **e)
 		return add_checked(s, word, d->check_address_rule, e);
 	case K_PORTS:
 		return add_checked(s, word, d->check_ports, e);
+	case K_NO_PROXY:
+		return add_checked(s, word, d->check_no_proxy, e);
 	case K_LISTEN:
 		return add_listen(s, word, e);
 	case K_LOOPBACK:

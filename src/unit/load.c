@@ -223,13 +223,15 @@ static void derive(struct build *b)
 {
 	const struct assign *wd = unit_state_of(b->states, "App", "WorkingDirectory"),
 			    *ad = unit_state_of(b->states, "App", "AppDirectory"),
-			    *egress = unit_state_of(b->states, "Network", "Egress");
+			    *egress = unit_state_of(b->states, "Network", "Egress"),
+			    *proxy = unit_state_of(b->states, "Network", "UpstreamProxy");
 	struct unit *u = b->u;
 
 	choose_command(b);
 	u->working_directory_origin = wd ? xstrdup(wd->origin) : NULL;
 	if (!u->app_directory)
 		u->app_directory = xstrdup(u->working_directory);
+	u->upstream_proxy_origin = proxy ? xstrdup(proxy->origin) : NULL;
 	u->app_directory_origin = ad ? xstrdup(ad->origin) : wd ? xstrdup(wd->origin) : NULL;
 	if (!unit_state_of(b->states, "Ready", "Type"))
 		u->ready = u->n_listen ? UNIT_READY_LISTEN : UNIT_READY_EXEC;

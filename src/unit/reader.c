@@ -24,9 +24,16 @@ struct reader {
 	const char *value; /* into raw */
 };
 
-char *unit_shown_text(const char *s)
+char *unit_masked_url(const char *s)
 {
-	CLEANUP_FREE char *cut = xstrndup(s, 60);
+	const char *scheme = strstr(s, "://"), *at = scheme ? strrchr(scheme, '@') : NULL;
+
+	return at ? xasprintf("%.*s(hidden)%s", (int)(scheme + 3 - s), s, at) : xstrdup(s);
+}
+
+char *unit_shown_text(const char *line)
+{
+	CLEANUP_FREE char *s = unit_masked_url(line), *cut = xstrndup(s, 60);
 	char *safe = str_escape(cut, strlen(cut));
 
 	if (strlen(s) <= 60)

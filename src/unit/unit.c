@@ -14,6 +14,7 @@ void unit_free(struct unit *u)
 	free(u->exec_origin);
 	free(u->working_directory_origin);
 	free(u->app_directory_origin);
+	free(u->upstream_proxy_origin);
 	strv_clear(&u->sources);
 	strv_clear(&u->not_in_force);
 	free(u);

@@ -110,7 +110,8 @@ struct unit {
 	uint16_t *loopback;
 	size_t n_loopback;
 	bool sni_match, ech_refuse, ask;
-	char *upstream_proxy;
+	char *upstream_proxy, *upstream_proxy_origin; /* may hold a password: never shown */
+	struct unit_list no_proxy;
 	/* [Limits]; 0 = not set */
 	uint64_t limit_memory, limit_tasks, limit_open_files, limit_core, tmp_size;
 	unsigned limit_cpu_percent;
@@ -182,6 +183,8 @@ struct unit_dirs {                                        /* where everything is
 	int (*check_deny_rule)(const char *text, struct err **e); /* Deny=, which may name more than Allow= */
 	int (*check_address_rule)(const char *text, struct err **e);
 	int (*check_ports)(const char *text, struct err **e);
+	int (*check_upstream)(const char *text, struct err **e); /* UpstreamProxy=; its messages quote nothing */
+	int (*check_no_proxy)(const char *text, struct err **e);
 };
 /* Fills from the environment (SBXSV_*_DIR, XDG_*), euid and `instance` (NULL or --instance NAME). */
 int unit_dirs_init(struct unit_dirs *d, const char *instance, struct err **e);

@@ -156,6 +156,14 @@ static void check_egress(const struct validate *v)
 		   "Allow=host:port");
 }
 
+static void check_upstream(const struct validate *v)
+{
+	const struct assign *no = set_by_unit(v, "Network", "NoProxy");
+
+	if (no && !v->u->upstream_proxy)
+		at(v, no, "NoProxy= needs UpstreamProxy=: without one every connection is direct");
+}
+
 static void check_ports(const struct validate *v)
 {
 	const struct assign *listen = set_in(v, "Network", "Listen"),
@@ -250,6 +258,7 @@ void unit_validate(const struct validate *v)
 	check_mode(v);
 	check_sandbox(v);
 	check_egress(v);
+	check_upstream(v);
 	check_ports(v);
 	check_limits(v);
 	check_health(v);

@@ -289,9 +289,12 @@ static int set_url_path(struct set *s, struct err **e)
 
 static int set_proxy_url(struct set *s, struct err **e)
 {
-	if (unit_check_proxy_url(s->text, e) < 0)
+	const struct unit_dirs *d = s->c->dirs;
+
+	if (d->check_upstream && d->check_upstream(s->raw, e) < 0)
 		return -1;
-	return set_text(s, e);
+	set_str(s->field, s->raw);
+	return 0;
 }
 
 static int set_ip(struct set *s, struct err **e)
@@ -388,6 +391,7 @@ static int set_kind(struct set *s, struct err **e)
 	case K_PORTS:
 	case K_LISTEN:
 	case K_LOOPBACK:
+	case K_NO_PROXY:
 		return unit_set_word_list(s, e);
 	}
 	return err_set(e, 0, "no parser for this key: this is a bug in sbxsv");
@@ -407,6 +411,7 @@ static bool takes_raw(const struct unit_key *k)
 	case K_ENV:
 	case K_HOOK:
 	case K_CPU:
+	case K_PROXY_URL: /* its % is that of a URL */
 		return true;
 	default:
 		return false;

@@ -105,6 +105,8 @@ static void fuzz_rule(const char *text)
 	assert((policy_add_address(p, text, "o:3", NULL) == 0) ==
 	       (policy_check_address_rule(text, NULL) == 0));
 	assert((policy_add_connect(p, text, "o:4", NULL) == 0) == (policy_check_ports(text, NULL) == 0));
+	assert((policy_set_upstream(p, text, "o:5", NULL) == 0) == (policy_check_upstream(text, NULL) == 0));
+	assert((policy_add_no_proxy(p, text, "o:6", NULL) == 0) == (policy_check_no_proxy(text, NULL) == 0));
 	round_trip(p);
 	for (size_t i = 0; i < ELEMENTS(closed); i++) {
 		assert(host_parse_addr(closed[i], strlen(closed[i]), &a) == 0 &&

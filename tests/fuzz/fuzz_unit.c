@@ -66,6 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.uid = 1000,
 		.min_port = 1024,
 		.check_host_rule = policy_check_host_rule,
+		.check_upstream = policy_check_upstream,
+		.check_no_proxy = policy_check_no_proxy,
 		.check_deny_rule = policy_check_deny_rule,
 		.check_address_rule = policy_check_address_rule,
 		.check_ports = policy_check_ports,

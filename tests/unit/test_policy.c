@@ -493,6 +493,103 @@ static void test_json(void **state)
 	policy_destroy(q);
 }
 
+static const struct upstream *via(struct policy *p, const char *host, const char *address, uint16_t port)
+{
+	struct addr a;
+
+	if (address)
+		assert_int_equal(host_parse_addr(address, strlen(address), &a), 0);
+	return policy_upstream(p, host, address ? &a : NULL, port);
+}
+
+static void test_upstream(void **state)
+{
+	struct policy *p = policy_create(EGRESS_ALL), *q;
+	const struct upstream *u;
+	struct js *j;
+
+	(void)state;
+	assert_null(via(p, "x.com", NULL, 443));
+	assert_int_equal(
+		policy_set_upstream(p, "http://al%40ice:p%3Aw%25@Proxy.Corp.test:3128/", "t.app:9", NULL), 0);
+	assert_int_equal(policy_set_upstream(p, "http://other:1", NULL, NULL), -1);
+	assert_int_equal(policy_add_no_proxy(p, "*.corp.test", NULL, NULL), 0);
+	assert_int_equal(policy_add_no_proxy(p, "y.com:80", NULL, NULL), 0);
+	assert_int_equal(policy_add_no_proxy(p, "10.0.0.0/8", NULL, NULL), 0);
+	assert_int_equal(policy_add_no_proxy(p, "93.184.216.34", NULL, NULL), 0);
+	j = policy_to_json(p);
+	q = policy_from_json(j, NULL);
+	assert_non_null(q);
+	u = via(q, "x.com", NULL, 443);
+	assert_non_null(u);
+	assert_string_equal(u->host, "proxy.corp.test");
+	assert_int_equal(u->port, 3128);
+	assert_string_equal(u->shown, "http://proxy.corp.test:3128");
+	assert_string_equal(u->origin, "t.app:9");
+	assert_string_equal(u->authorization, "Basic YWxAaWNlOnA6dyU="); /* "al@ice:p:w%" */
+	assert_null(via(q, "git.corp.test", NULL, 443));
+	assert_null(via(q, "corp.test", NULL, 443));
+	assert_null(via(q, "y.com", NULL, 80));
+	assert_non_null(via(q, "y.com", NULL, 443));
+	assert_null(via(q, NULL, "10.1.2.3", 5432));
+	assert_non_null(via(q, NULL, "11.1.2.3", 5432));
+	assert_null(via(q, NULL, "93.184.216.34", 443));
+	js_free(j);
+	policy_destroy(p);
+	policy_destroy(q);
+}
+
+static void test_upstream_urls(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"p:3128",
+		"http://",
+		"http://p",
+		"http://p:0",
+		"http://p:99999",
+		"http://:3128",
+		"http://u@p:3128",
+		"http://:pw@p:3128",
+		"http://u:%4@p:1",
+		"http://u:%zz@p:1",
+		"http://u:a%0ab@p:1",
+		"http://u:a b@p:1",
+		"http://u%3av:w@p:1",
+		"http://p:3128/x",
+		"http://p:3128?x",
+		"http://::1:3128",
+		"http://[p]:3128",
+		"http://[127.0.0.1]:1",
+		"socks5://p:1080",
+		"https://p:443",
+		"http://p:3128 ",
+		"http://u:w@@p:1",
+		"http://u:w@",
+		"HTTP://p:1",
+	};
+	static const char *const secret = "http://u:hunter2@p q:1";
+	CLEANUP_ERR struct err *e = NULL;
+	struct policy *p = policy_create(EGRESS_ALL);
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(bad); i++)
+		if (policy_check_upstream(bad[i], NULL) == 0)
+			fail_msg("accepted: %s", bad[i]);
+	assert_int_equal(policy_set_upstream(p, secret, NULL, &e), -1);
+	assert_null(strstr(err_msg(e), "hunter2"));
+	assert_int_equal(policy_set_upstream(p, "http://localhost:8080", NULL, NULL), 0);
+	assert_true(via(p, "x.com", NULL, 80)->literal);
+	assert_string_equal(via(p, "x.com", NULL, 80)->host, "127.0.0.1");
+	assert_null(via(p, "x.com", NULL, 80)->authorization);
+	policy_destroy(p);
+	assert_int_equal(policy_check_upstream("http://[fd00::1]:3128", NULL), 0);
+	assert_int_equal(policy_check_upstream("http://u:@p:3128", NULL), 0);
+	assert_int_equal(policy_check_no_proxy("0.0.0.0/0", NULL), -1);
+	assert_int_equal(policy_check_no_proxy("10.0.0.0/8:443", NULL), -1);
+	assert_int_equal(policy_check_no_proxy("*", NULL), -1);
+}
+
 #define REST "\"sni_match\":true,\"ech_refuse\":false,\"deny\":[],\"address\":[],\"connect\":[]"
 static void test_json_strict(void **state)
 {
@@ -571,6 +668,7 @@ static void test_empty(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_upstream),      cmocka_unit_test(test_upstream_urls),
 		cmocka_unit_test(test_hosts),         cmocka_unit_test(test_not_canonical),
 		cmocka_unit_test(test_closed),        cmocka_unit_test(test_egress_all),
 		cmocka_unit_test(test_deny_embedded), cmocka_unit_test(test_deny_wins),

@@ -83,6 +83,8 @@ static int setup(void **state)
 	dirs.uid = geteuid();
 	dirs.min_port = 1024;
 	dirs.check_host_rule = policy_check_host_rule;
+	dirs.check_upstream = policy_check_upstream;
+	dirs.check_no_proxy = policy_check_no_proxy;
 	dirs.check_deny_rule = policy_check_deny_rule;
 	dirs.check_address_rule = policy_check_address_rule;
 	dirs.check_ports = policy_check_ports;
