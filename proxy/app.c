@@ -2,6 +2,7 @@
 #include "base/str.h"
 #include "proxy/control.h"
 #include "proxy/denied.h"
+#include "proxy/dns.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/loopback.h"
@@ -72,6 +73,8 @@ void app_drop(struct app *a)
 	a->loopback = NULL;
 	egress_destroy(a->egress);
 	a->egress = NULL;
+	dns_destroy(a->dns); /* after the connections: they hold names */
+	a->dns = NULL;
 }
 
 void app_counted(struct app *a)

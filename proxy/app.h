@@ -36,6 +36,7 @@ struct app {
 	struct forward *forward;        /* host listeners, pool, inbound connections */
 	struct loopback *loopback;      /* Loopback= listeners of this launch */
 	struct egress_listener *egress; /* explicit proxy of this launch */
+	struct dns *dns;                /* policy DNS of this launch, and the names it gave out */
 	struct denied *denied;          /* refusals being folded */
 	struct conns conns;             /* its share of the descriptors */
 

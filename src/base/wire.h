@@ -12,6 +12,9 @@
 #define WIRE_VERSION   1
 #define WIRE_MAX_BYTES (160u << 10) /* below the default net.core.wmem_default of 212992 */
 #define WIRE_QUEUE_MAX 65536u
+/* Size of the memory in which the proxy keeps an app's names (proxy/names.h); the supervisor makes it and
+ * never looks into it. Only what is used of it takes memory. */
+#define WIRE_NAMES_BYTES (2u << 20)
 
 struct wire;
 /* The message belongs to the callback's caller; take fds by setting them to -1, the rest are closed after it.

@@ -165,6 +165,69 @@ void policy_decide_host(const struct policy *p, const char *host, uint16_t port,
 	*ret = v;
 }
 
+/* The lowest port from `port` up that no Deny= of the host has; 65536: none. */
+struct hole {
+	uint32_t port;
+	bool moved;
+};
+static bool skip_range(void *data, const struct port_range *r)
+{
+	struct hole *h = data;
+
+	if (h->port >= r->low && h->port <= r->high) {
+		h->port = (uint32_t)r->high + 1;
+		h->moved = true;
+	}
+	return true;
+}
+
+static uint32_t not_denied(const struct policy *p, const char *host, uint16_t port)
+{
+	struct hole h = {port, true};
+
+	while (h.moved && h.port <= UINT16_MAX) { /* each round passes one range at least */
+		h.moved = false;
+		rule_set_each_range(&p->deny, host, skip_range, &h);
+	}
+	return h.port;
+}
+
+struct name_search {
+	const struct policy *p;
+	const char *host;
+	uint16_t port; /* an allowed one, or 0 */
+	uint16_t near; /* of an Allow= that a Deny= takes back, or 0 */
+};
+static bool try_range(void *data, const struct port_range *r)
+{
+	struct name_search *s = data;
+	uint32_t port = not_denied(s->p, s->host, r->low);
+
+	if (!s->near)
+		s->near = r->low;
+	if (port <= r->high)
+		s->port = (uint16_t)port;
+	return !s->port;
+}
+
+void policy_decide_name(const struct policy *p, const char *host, struct verdict *ret)
+{
+	struct name_search s = {.p = p, .host = host};
+
+	/* in the order of decide_rules(): what is found here is what it will find at that port */
+	if (p->egress != EGRESS_OFF)
+		rule_set_each_range(&p->allow, host, try_range, &s);
+	if (!s.port && p->egress == EGRESS_ALL) {
+		const struct port_range all = {1, UINT16_MAX};
+
+		if (p->n_connect == 0)
+			(void)try_range(&s, &all);
+		for (size_t i = 0; i < p->n_connect && !s.port; i++)
+			(void)try_range(&s, &p->connect[i]);
+	}
+	policy_decide_host(p, host, s.port ? s.port : s.near ? s.near : 443, ret);
+}
+
 /* A Deny= of an IPv4 address counts for what a translator or tunnel makes of it too. */
 static const struct rule *find_deny(const struct policy *p, const struct addr *a, uint16_t port)
 {

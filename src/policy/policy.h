@@ -127,6 +127,9 @@ struct verdict {
 };
 /* `host` canonical, see host_canon. */
 void policy_decide_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret);
+/* May `host` be looked up at all: allowed if it is allowed at some port, by that port's verdict; else the verdict on
+ * the default port of the rule that comes nearest. */
+void policy_decide_name(const struct policy *p, const char *host, struct verdict *ret);
 void policy_decide_addr(const struct policy *p, const struct addr *a, uint16_t port, struct verdict *ret);
 /* The verdict on an address that local_route() (policy/local.h) calls this machine's own, whatever the rules say. */
 void policy_decide_own(uint16_t port, struct verdict *ret);

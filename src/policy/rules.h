@@ -74,4 +74,7 @@ void rule_set_add(struct rule_set *s, struct rule *r); /* takes what r owns */
 void rule_set_finish(struct rule_set *s);
 /* The rule written first that fits, or NULL. */
 const struct rule *rule_set_find_host(const struct rule_set *s, const char *host, uint16_t port);
+/* Walks over the ranges of all rules that name `host`, in no order that counts. False ends the walk. */
+typedef bool rule_range_fn(void *data, const struct port_range *r);
+void rule_set_each_range(const struct rule_set *s, const char *host, rule_range_fn *fn, void *data);
 const struct rule *rule_set_find_addr(const struct rule_set *s, const struct addr *a, uint16_t port);

@@ -86,6 +86,30 @@ const struct rule *rule_set_find_host(const struct rule_set *s, const char *host
 	return best == RULE_END ? NULL : &s->v[best];
 }
 
+static bool each_range(const struct rule_set *s, const char *key, unsigned kinds, rule_range_fn *fn,
+		       void *data)
+{
+	for (uint32_t i = s->heads[hash(key) & (s->n_heads - 1)]; i != RULE_END; i = s->v[i].next) {
+		const struct rule *r = &s->v[i];
+
+		if (!(kinds & (1u << r->kind)) || strcmp(r->host, key) != 0)
+			continue;
+		for (unsigned k = 0; k < r->n_ports; k++)
+			if (!fn(data, &r->ports[k]))
+				return false;
+	}
+	return true;
+}
+
+void rule_set_each_range(const struct rule_set *s, const char *host, rule_range_fn *fn, void *data)
+{
+	if (s->n == 0 || !each_range(s, host, 1u << RULE_HOST | 1u << RULE_WILDCARD, fn, data))
+		return;
+	for (const char *dot = strchr(host, '.'); dot; dot = strchr(dot + 1, '.'))
+		if (!each_range(s, dot + 1, 1u << RULE_WILDCARD, fn, data))
+			return;
+}
+
 const struct rule *rule_set_find_addr(const struct rule_set *s, const struct addr *a, uint16_t port)
 {
 	char text[INET6_ADDRSTRLEN];
