@@ -140,6 +140,45 @@ def sh(*argv):
     return [r.returncode, r.stdout, r.stderr]
 
 
+def no_proxy_env():
+    """The environment of a program that was told nothing of a proxy."""
+    return {k: v for k, v in os.environ.items() if not k.upper().endswith("_PROXY")}
+
+
+def bare(*argv, timeout=90, **env):
+    """A program that knows of no proxy: [exit status, stdout, stderr]."""
+    r = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
+                       env={**no_proxy_env(), **env})
+    return [r.returncode, r.stdout, r.stderr]
+
+
+def socks(host, port, data=b""):
+    """SOCKS5 with the name left to the proxy (or an address as such): [reply, what the site said]."""
+    with socket.create_connection(proxy_address(), TIMEOUT) as s:
+        s.sendall(b"\5\1\0")
+        if s.recv(2) != b"\5\0":
+            return [-1, ""]
+        try:
+            kind = b"\1" + socket.inet_pton(socket.AF_INET, host)
+        except OSError:
+            try:
+                kind = b"\4" + socket.inet_pton(socket.AF_INET6, host)
+            except OSError:
+                kind = b"\3" + bytes([len(host)]) + host.encode()
+        s.sendall(b"\5\1\0" + kind + port.to_bytes(2, "big"))
+        reply = b""
+        while len(reply) < 10:
+            more = s.recv(10 - len(reply))
+            if not more:
+                break
+            reply += more
+        if len(reply) < 2 or reply[1]:
+            return [reply[1] if len(reply) > 1 else -2, ""]
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        return [0, b"".join(iter(lambda: s.recv(65536), b"")).decode("latin-1")]
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 

@@ -265,6 +265,18 @@ class Jail(NetNs):
         return self.listen(self.PROXY)
 
 
+class Inside(NetNs):
+    """The network namespace of a process that somebody else made and ends: a jail's, by the pid of its app."""
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self.saved = threading.local()
+
+    def close(self):
+        os.close(self.fd)
+
+
 class Lab:
     DNS = "11.2.0.53"
     HOST4, HOST6 = "11.1.0.2", "2a0e:b1::2"
@@ -341,8 +353,10 @@ class Lab:
     def hosts(self, text):
         self._cover("/etc/hosts", "127.0.0.1 localhost\n" + text)
 
-    def dns(self, names, extra=()):
-        """Starts dnsmasq: {"name": ["address", ...]}. Anything else is NXDOMAIN."""
+    def dns(self, names, extra=(), log=False):
+        """Starts dnsmasq: {"name": ["address", ...]}. Anything else is NXDOMAIN. `log`: its log is path("dns.log")."""
+        if log:
+            extra = [*extra, "--log-queries", f"--log-facility={self.path('dns.log')}"]
         hosts = self.path("dns-hosts")
         with open(hosts, "w") as f:
             for name, addresses in names.items():

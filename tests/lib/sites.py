@@ -6,6 +6,7 @@ import signal
 import socket
 import socketserver
 import ssl
+import subprocess
 import sys
 import threading
 
@@ -103,6 +104,55 @@ class Http(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_OPTIONS = answer
 
 
+class Git(http.server.BaseHTTPRequestHandler):
+    """git's smart protocol over https: git-http-backend(1) as a CGI program."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def body(self):
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            while n := int(self.rfile.readline().split(b";")[0], 16):
+                data += self.rfile.read(n)
+                self.rfile.readline()
+            self.rfile.readline()
+        return data
+
+    def answer(self):
+        path, _, query = self.path.partition("?")
+        env = {"PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": self.server.root, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path,
+               "QUERY_STRING": query, "REQUEST_METHOD": self.command, "REMOTE_ADDR": self.client_address[0],
+               "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        for name, header in (("CONTENT_TYPE", "Content-Type"), ("HTTP_CONTENT_ENCODING", "Content-Encoding"),
+                             ("GIT_PROTOCOL", "Git-Protocol"), ("HTTP_GIT_PROTOCOL", "Git-Protocol")):
+            if header in self.headers:
+                env[name] = self.headers[header]
+        body = self.body()
+        env["CONTENT_LENGTH"] = str(len(body))
+        r = subprocess.run(["git", "http-backend"], input=body, capture_output=True, env=env, timeout=60)
+        head, _, data = r.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode("latin-1").split("\r\n") if ": " in line)
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for k, v in fields.items():
+            self.send_header(k, v)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = answer
+
+
+def serve_git(address, cert, key, root):
+    server = Server(address, Git)
+    server.root = root
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    return server
+
+
 class Echo(socketserver.BaseRequestHandler):
     greeting = b""
 
@@ -122,6 +172,8 @@ def main():
     where = (address, port)
     if kind == "tls":
         server = serve_tls(where, *sys.argv[4:7])
+    elif kind == "git":
+        server = serve_git(where, *sys.argv[4:7])
     elif kind == "http":
         server = Server(where, Http)
         server.name = sys.argv[4]
