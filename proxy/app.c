@@ -46,6 +46,7 @@ void app_remove(struct app *a)
 	conns_leave(&a->conns);
 	policy_destroy(a->policy);
 	free(a->closed);
+	free(a->where);
 	free(a->name);
 	free(a);
 }

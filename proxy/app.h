@@ -28,6 +28,7 @@ struct app {
 	/* Policy. Immutable once set; a new one is a new generation. */
 	struct policy *policy;
 	uint64_t generation;
+	char *where;  /* in refusals: the place for the line that would allow it; NULL: the unit */
 	char *closed; /* not NULL: egress is closed without parsing a byte, for this reason */
 
 	enum gate gate;
@@ -49,6 +50,7 @@ struct proxy {
 	struct wire *wire;
 	struct app *apps;
 	const char *nameserver, *resolv_conf; /* options; NULL */
+	struct accesslog *access; /* of a stand-alone proxy, or NULL */
 	struct loop_timer counters_timer;
 };
 

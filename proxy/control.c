@@ -1,6 +1,7 @@
 #include "proxy/control.h"
 #include "base/log.h"
 #include "base/wire.h"
+#include "proxy/accesslog.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/loopback.h"
@@ -204,6 +205,8 @@ static void on_policy(struct app *a, const struct js *m)
 		policy = policy_create(EGRESS_OFF);
 		closed = "its policy could not be read";
 	}
+	free(a->where);
+	a->where = xstrdup(js_str(m, "where"));
 	app_set_policy(a, policy, closed);
 }
 
@@ -296,6 +299,15 @@ static void on_app_message(struct proxy *p, const char *type, const struct js *m
 		app_remove(a);
 }
 
+/* Of a stand-alone proxy (alone.h); a new one takes the place of the old one. */
+static void on_access_log(struct proxy *p, int *fds, size_t n)
+{
+	if (n != 1)
+		return;
+	accesslog_destroy(p->access);
+	p->access = accesslog_create(p->loop, TAKE_FD(fds[0]));
+}
+
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
 {
 	static const char *const of_app[] = {"policy", "listen", "gate", "jail", "pool", "drop", "remove"};
@@ -308,6 +320,10 @@ static void on_message(void *data, const struct js *m, int *fds, size_t n)
 	}
 	if (str_eq(type, "stats")) {
 		send_counters(p, js_str(m, "app"), true);
+		return;
+	}
+	if (str_eq(type, "access_log")) {
+		on_access_log(p, fds, n);
 		return;
 	}
 	for (size_t i = 0; i < ELEMENTS(of_app); i++)
@@ -341,6 +357,8 @@ void control_finish(struct proxy *p)
 {
 	while (p->apps)
 		app_remove(p->apps);
+	accesslog_destroy(p->access); /* the connections ended above are in it */
+	p->access = NULL;
 	loop_timer_stop(&p->counters_timer);
 	wire_destroy(p->wire);
 	p->wire = NULL;

@@ -2,7 +2,9 @@
 sbin_PROGRAMS += sbxsv-proxy
 noinst_LIBRARIES += libproxy.a
 libproxy_a_SOURCES = \
-	proxy/accept.c proxy/accept.h proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c \
+	proxy/accept.c proxy/accept.h proxy/accesslog.c proxy/accesslog.h proxy/alone.c proxy/alone.h \
+	proxy/alone_listen.c proxy/alone_listen.h proxy/portholder.c proxy/portholder.h \
+	proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c \
 	proxy/denied.h proxy/dial.c proxy/dial.h proxy/dns.c proxy/dns.h proxy/dns_internal.h proxy/dns_tcp.c proxy/egress.c proxy/egress.h proxy/forward.c proxy/forward.h \
 	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c proxy/http.c proxy/inner.c proxy/inner.h \
 	proxy/loopback.c proxy/loopback.h proxy/outgoing.h proxy/pool.c proxy/pool.h proxy/relay.c \
@@ -15,4 +17,4 @@ sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 noinst_LIBRARIES += libproxyparse.a
 libproxyparse_a_SOURCES = \
 	proxy/request.h proxy/request.c proxy/request_build.c proxy/chunk.c proxy/sni.h proxy/sni.c \
-	proxy/dnsanswer.c proxy/dnsanswer.h proxy/dnsmsg.c proxy/dnsmsg.h proxy/names.c proxy/names.h
+	proxy/dnsanswer.c proxy/dnsanswer.h proxy/dnsmsg.c proxy/dnsmsg.h proxy/names.c proxy/names.h proxy/policyfile.c proxy/policyfile.h

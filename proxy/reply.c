@@ -69,7 +69,9 @@ char *reply_refused(const struct app *a, const char *host, uint16_t port, const 
 
 	strbuf_addf(&b, "sbxsv: %s may not connect to %s port %u.\nRule: %s%s%s%s\n", a->name, host, port,
 		    v->rule, *v->reason ? " (" : "", v->reason, *v->reason ? ")" : "");
-	if (*v->hint)
+	if (*v->hint && a->where)
+		strbuf_addf(&b, "To allow it, add  %s  to %s\n", v->hint, a->where);
+	else if (*v->hint)
 		strbuf_addf(&b, "To allow it, add  %s  to [Network] of %s\n", v->hint, unit);
 	else
 		strbuf_adds(&b, "No line of a unit file can allow it.\n");
