@@ -33,6 +33,14 @@ def pytest_runtest_makereport(item, call):
         item.failed_in_call = report.failed
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Tables that tests recorded (record_property("table", text)) are shown though they passed."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == "table" and report.when == "call":
+                terminalreporter.write_line(value)
+
+
 def _finish(request, instances):
     problems = []
     for i in instances:
