@@ -33,3 +33,5 @@ fuzz_wire_SOURCES = tests/fuzz/fuzz_wire.c
 fuzz_wire_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_wire_LDADD = libnet.a libpolicy.a $(BASE_LIBS) $(MNL_LIBS)
 endif
+# written from the corpus
+EXTRA_DIST += tests/fuzz/seeds_from_corpus.py tests/fuzz/seeds/dns tests/fuzz/seeds/socks
