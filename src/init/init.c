@@ -9,6 +9,9 @@
  * namespace; without it (Enforce=off) we are a subreaper instead and kill what is left ourselves, as well as
  * that can be done.
  *
+ * FD + 2 is the listener of the jail's audit, where there is one. It is kept and never read: as long as some
+ * process has it, a call that waits there waits, and does not fail with ENOSYS because the supervisor is gone.
+ *
  * FD is the setup socket of the launch. Over it go facts, each a `struct note`: the program could not be
  * executed, the program was started (always, so it means something only when it comes first), and at the end
  * its raw wait status (an exit code alone cannot tell "killed by signal 9" from "exit 137").
@@ -224,6 +227,7 @@ static _Noreturn void run(int argc, char **argv, char **env)
 		(void)raw(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	set_blocked(~(uint64_t)0);
 	(void)raw(__NR_fcntl, a.sock, F_SETFD, FD_CLOEXEC);
+	(void)raw(__NR_fcntl, a.sock + 2, F_SETFD, FD_CLOEXEC);
 	/* Did the supervisor die before the death signal was set? Then its end of the socket is gone. */
 	p.fd = a.sock;
 	if (raw(__NR_ppoll, &p, 1, &now, 0, 0) != 0)

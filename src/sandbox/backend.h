@@ -12,6 +12,7 @@
  */
 #pragma once
 #include "base/loop.h"
+#include "sandbox/audit.h"
 #include "sandbox/plan.h"
 
 /* What the running process really got. Shown by status; "not in force" beats a wish. */
@@ -23,6 +24,8 @@ struct isolation {
 	bool groups_kept;        /* supplementary groups that could not be dropped */
 	bool unix_sockets;   /* socket(AF_UNIX) works inside; unix_why says why, or why not. From the plan. */
 	char *unix_why;      /* NULL without a jail: then nothing is refused */
+	enum audit audit;    /* which calls are looked at */
+	int audit_error;     /* why none are though they should be: an errno; 0 */
 	struct strv missing; /* best-effort: what the unit asked for and the machine could not give */
 };
 void isolation_finish(struct isolation *i);
@@ -33,6 +36,7 @@ struct launch_sockets { /* made inside the app's network namespace by the hook, 
 	size_t n;
 };
 
+struct launch;
 struct launch_io {                          /* fds stay the caller's; the child gets copies */
 	int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */
 	int init_fd;                        /* O_PATH fd of sbxsv-init */
@@ -42,8 +46,16 @@ struct launch_io {                          /* fds stay the caller's; the child 
 	int (*inside_net)(void *data, struct launch_sockets *out, struct err **e);
 	void *inside_net_data;
 	bool new_session; /* setsid for the app: always, but for `exec` on a terminal */
-	/* Nothing has to be done when the program runs, so the launch is left alone until launch_settle(), when the pidfd is dead,
-	 * or 10 s are over: two wakeups less. */
+	/*
+	 * Which calls of the app wait for us (audit.h). Then `listening` is called from the loop before on_done: it takes over the
+	 * listener and an O_PATH descriptor of the jail's root, and must see to it that the listener is served at once, also while
+	 * the loop is busy, for the app's own start is the first call that waits. sbxsv-init keeps a duplicate. A kernel that cannot
+	 * do it never fails a launch: isolation.audit says what is.
+	 */
+	enum audit audit;
+	void (*listening)(void *data, struct launch *l, int listener_fd, int root_fd); /* data: of on_done */
+	/* Nothing has to be done when the program runs (so not with an audit), and the launch is left alone until launch_settle(),
+	 * when the pidfd is dead, or 10 s are over: two wakeups less. */
 	bool quiet;
 };
 
@@ -53,7 +65,6 @@ struct launch_done {
 	int userns_fd, netns_fd; /* to make sockets inside later; take by setting to -1; -1 without a netns */
 	int diag_fd;             /* NETLINK_SOCK_DIAG socket made inside; -1 without a netns */
 };
-struct launch;
 /* error: NULL on success. The launch stays the caller's. */
 typedef void launch_done_fn(void *data, struct launch *l, struct launch_done *done, const struct err *error);
 

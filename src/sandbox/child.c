@@ -99,18 +99,20 @@ static int high_copy(struct child *c, int fd)
 	return r;
 }
 
-/* 0 1 2: the app's; 3: the setup socket; 4: sbxsv-init. Everything else is closed. */
+/* 0 1 2: the app's; 3: the setup socket; 4: sbxsv-init; 5: the listener of the audit, for sbxsv-init to keep.
+ * Everything else is closed. */
 void child_stdio(struct child *c)
 {
-	const int from[] = {high_copy(c, c->io->stdin_fd), high_copy(c, c->io->stdout_fd),
+	const int from[] = {high_copy(c, c->io->stdin_fd),  high_copy(c, c->io->stdout_fd),
 			    high_copy(c, c->io->stderr_fd), high_copy(c, c->sock),
-			    high_copy(c, c->io->init_fd)};
+			    high_copy(c, c->io->init_fd),   c->listener < 0 ? -1 : high_copy(c, c->listener)};
+	const int n = c->listener < 0 ? 5 : 6;
 
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < n; i++)
 		if (dup3(from[i], i, i == 4 ? O_CLOEXEC : 0) < 0)
 			child_fail(c, "stdio", errno, "cannot place a file descriptor", NULL);
 	c->sock = 3;
-	if (sys_close_range(5) < 0)
+	if (sys_close_range((unsigned)n) < 0)
 		child_fail(c, "stdio", errno, "cannot close the supervisor's files", NULL);
 }
 
@@ -178,6 +180,24 @@ void child_privileges(struct child *c)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		child_fail(c, "privileges", errno, "cannot set no_new_privs", NULL);
 	c->msg.got |= GOT_NO_NEW_PRIVS;
+}
+
+/* Nothing of the jail depends on it: what cannot be had is said, and the launch goes on. */
+void child_audit(struct child *c)
+{
+	int root;
+
+	if (c->io->audit == AUDIT_OFF)
+		return;
+	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	c->listener = root < 0 ? -1 : audit_install(c->io->audit);
+	if (c->listener < 0) {
+		c->msg.audit_error = errno;
+		return;
+	}
+	c->msg.got |= GOT_AUDIT;
+	c->fds[c->n_fds++] = root;
+	c->fds[c->n_fds++] = c->listener;
 }
 
 void child_filter(struct child *c)

@@ -76,6 +76,22 @@ bool plan_refuse(struct plan_ctx *c, const struct plan_ask *a, const char *why, 
 	return false;
 }
 
+bool plan_never(const char *path, bool write)
+{
+	for (size_t i = 0; i < ELEMENTS(kernel); i++)
+		if (path_is_below(path, kernel[i].path))
+			return true;
+	for (size_t i = 0; i < ELEMENTS(never); i++)
+		if (strcmp(path, never[i].path) == 0)
+			return true;
+	if (strcmp(path, "/sys") == 0 || (str_starts(path, "/lib") && !strchr(path + 1, '/')))
+		return true;
+	for (size_t i = 0; write && i < ELEMENTS(read_only); i++)
+		if (path_is_below(path, read_only[i]))
+			return true;
+	return false;
+}
+
 static bool guard_never(struct plan_ctx *c, const struct plan_ask *a)
 {
 	const char *path = a->where->path;

@@ -20,7 +20,7 @@ struct init_note {
 };
 
 enum { SETUP_FAILED = 0x5501, SETUP_JAIL };
-enum { GOT_SECCOMP = 1, GOT_NESTED_OFF = 2, GOT_NO_NEW_PRIVS = 4 };
+enum { GOT_SECCOMP = 1, GOT_NESTED_OFF = 2, GOT_NO_NEW_PRIVS = 4, GOT_AUDIT = 8 };
 enum { SETUP_NOTES_MAX = 8 };
 struct setup_note {
 	char step[16];
@@ -31,11 +31,12 @@ struct setup_message { /* sent up to the last note used */
 	int32_t type;
 	uint32_t got;
 	int32_t landlock_abi;
+	int32_t audit_error;
 	uint32_t n_notes; /* SETUP_FAILED: the last one is the failure; else what best-effort went without */
 	struct setup_note notes[SETUP_NOTES_MAX];
 };
 
-enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 3 };
+enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 5 };
 struct child {
 	const struct plan *plan;
 	const struct launch_io *io;
@@ -46,8 +47,9 @@ struct child {
 	bool as_root; /* the supervisor is root, the app is not */
 	bool helped;  /* the parent writes the maps, then says so */
 	struct setup_message msg;
-	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, then what the hook made */
+	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT root and listener */
 	size_t n_fds;
+	int listener; /* -1: no audit */
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;
@@ -76,6 +78,7 @@ void child_core(struct child *c); /* before child_filter() */
 void child_limits(struct child *c);
 void child_check_parent(struct child *c);
 void child_privileges(struct child *c);
+void child_audit(struct child *c); /* in the jail */
 void child_filter(struct child *c);
 void child_report(struct child *c);
 _Noreturn void child_exec_init(struct child *c);

@@ -21,6 +21,8 @@ struct launch {
 	pid_t pid;
 	int pidfd, sock;
 	bool has_jail, finished, has_status, quiet;
+	enum audit audit;
+	void (*listening)(void *data, struct launch *l, int listener_fd, int root_fd);
 	int status;
 	struct err *failure;
 	struct launch_done done;
@@ -93,6 +95,12 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 	i->landlock_abi = m->landlock_abi;
 	for (uint32_t k = 0; k < m->n_notes && k < SETUP_NOTES_MAX; k++)
 		strv_addf(&i->missing, "%s: %s", m->notes[k].text, strerror(m->notes[k].error));
+	i->audit_error = m->audit_error;
+	if ((m->got & GOT_AUDIT) && n >= 2) {
+		i->audit = l->audit;
+		n -= 2;
+		l->listening(l->data, l, fds[n + 1], fds[n]);
+	}
 	if (n < 3) {
 		fd_close_many(fds, n);
 		return;
@@ -337,13 +345,16 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 			  .as_root = geteuid() == 0,
 			  .helped = geteuid() == 0 && (how->clone_flags & CLONE_NEWUSER),
 			  .root = -1,
-			  .blank = -1};
+			  .blank = -1,
+			  .listener = -1};
 	struct launch *l = launch_new(loop, plan, how);
 	char **argv = init_argv(plan, how->init_flags);
 	CLEANUP_ERR struct err *no_filter = NULL;
 	int sp[2] = {-1, -1};
 
 	l->on_done = on_done;
+	l->audit = io->audit;
+	l->listening = io->listening;
 	l->data = data;
 	c.init_argv = argv;
 	c.landlock.fd = -1;

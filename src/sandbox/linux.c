@@ -68,6 +68,7 @@ static _Noreturn void linux_child(struct child *c)
 		c->msg.landlock_abi = c->landlock.fd < 0 ? 0 : c->landlock.abi;
 	ids_drop_capabilities(c);
 	child_core(c);
+	child_audit(c);
 	child_filter(c);
 	child_report(c);
 	child_stdio(c);

@@ -134,6 +134,8 @@ void plan_work_directory(struct plan_ctx *c);
 void plan_guard_init(struct plan_ctx *c);
 /* false: refused, and the problem is added. */
 bool plan_guard(struct plan_ctx *c, const struct plan_ask *a);
+/* Never grantable, whoever asks; of what plan_guard() refuses the part that depends on the path alone. */
+bool plan_never(const char *path, bool write);
 /* Symlinks of other people on the way; false with a problem. */
 bool plan_guard_links(struct plan_ctx *c, const struct plan_ask *a);
 /* When all grants are known: symlinks that the app itself could turn round. */
@@ -156,6 +158,8 @@ bool plan_secret_granted(const struct unit *u, const char *name);
 void plan_hide_places(struct plan_ctx *c);
 
 /* --- plan_locks.c: what is never writable --- */
+/* At, above or below a place from which the login of the person with this home runs things. */
+bool plan_is_login(const char *home, const char *path);
 bool plan_guard_locked(struct plan_ctx *c, const struct plan_ask *a);
 /* Read-only entries inside writable trees. */
 void plan_guard_locks(struct plan_ctx *c);

@@ -58,6 +58,19 @@ static const char *const login_places[] = {
 	".crontab",
 };
 
+bool plan_is_login(const char *home, const char *path)
+{
+	size_t n = strlen(home);
+	const char *rest = path_is_below(path, home) && path[n] ? path + n + 1 : NULL;
+
+	if (!rest)
+		return path_is_below(home, path);
+	for (size_t i = 0; i < ELEMENTS(login_places); i++)
+		if (path_is_below(rest, login_places[i]) || path_is_below(login_places[i], rest))
+			return true;
+	return false;
+}
+
 static void add_resolved(struct plan_ctx *c, const char *path, struct strv *ret)
 {
 	CLEANUP_WHERE struct plan_where w = {0};

@@ -1,0 +1,28 @@
+/*
+ * What a jail grants on a path, as a question that costs nothing: no allocation, no system call, no lock. It is asked by
+ * threads for every call an audited app makes, while the plan itself is gone. Same answers as plan_decide(), for paths
+ * that the kernel has resolved.
+ */
+#pragma once
+#include "sandbox/plan.h"
+
+struct judge;
+struct judge *judge_create(const struct plan *p); /* copies what it needs */
+void judge_destroy(struct judge *j);
+
+struct judge_answer {
+	enum plan_access access;
+	/* A directory that is there, and shows nothing but the way to what lies below. */
+	bool way;
+	const struct plan_path *by; /* lives as long as the judge; NULL: nothing grants it */
+};
+/* `path`: absolute, normalised, no links in it. */
+void judge_path(const struct judge *j, const char *path, struct judge_answer *ret);
+
+enum judge_want { JUDGE_READ, JUDGE_WRITE, JUDGE_EXEC, JUDGE_CONNECT };
+/* Which rule refuses it: "notes.app:9 Hide=", "nothing grants it"; owned by caller. */
+char *judge_rule(const struct judge_answer *a);
+/* What a person does to allow it, NULL where nothing does: a command, or a line of the unit. `app` NULL: an option of
+ * `sbxsv exec`. `exists`: it is there on the host; `dir`: as a directory. Owned by caller. */
+char *judge_hint(const struct judge *j, const char *app, enum judge_want want, const char *path, bool exists,
+		 bool dir);
