@@ -104,11 +104,13 @@ void control_event(struct app *a, struct js *event)
 	say(a->proxy, j);
 }
 
-void control_denied(struct app *a, const char *host, uint16_t port, const char *rule, const char *hint,
-		    uint64_t count)
+void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
+		    const char *hint, uint64_t count)
 {
 	struct js *j = message("denied", a);
 
+	if (lookup)
+		js_add_str(j, "operation", "resolve");
 	js_add_str(j, "host", host);
 	js_add_int(j, "port", port);
 	js_add_str(j, "rule", rule);

@@ -15,8 +15,9 @@ void control_finish(struct proxy *p);
 
 void control_need(struct app *a, size_t n);
 void control_event(struct app *a, struct js *event); /* owns event; "app" is added */
-void control_denied(struct app *a, const char *host, uint16_t port, const char *rule, const char *hint,
-		    uint64_t count);
+/* lookup: a name that was asked for, at no port */
+void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
+		    const char *hint, uint64_t count);
 void control_counters_soon(struct proxy *p);
 
 void crash_page_enter(const struct app *a);

@@ -7,6 +7,7 @@
 struct target {
 	char *host, *rule, *hint;
 	uint16_t port;
+	bool lookup;
 	uint64_t count; /* since it was last reported */
 };
 
@@ -17,6 +18,16 @@ struct denied {
 	size_t n;
 	uint64_t others;
 };
+
+static void report(const struct denied *d, const struct target *t, uint64_t count)
+{
+	control_denied(d->app, t->lookup, t->host, t->port, t->rule, t->hint, count);
+}
+
+static void report_others(const struct denied *d)
+{
+	control_denied(d->app, false, DENIED_OTHERS, 0, "too many targets", "", d->others);
+}
 
 static void target_finish(struct target *t)
 {
@@ -39,19 +50,20 @@ static void on_fold(struct loop_timer *timer)
 			target_finish(t);
 			continue;
 		}
-		control_denied(d->app, t->host, t->port, t->rule, t->hint, t->count);
+		report(d, t, t->count);
 		t->count = 0;
 		d->v[kept++] = *t;
 	}
 	d->n = kept;
 	if (d->others)
-		control_denied(d->app, DENIED_OTHERS, 0, "too many targets", "", d->others);
+		report_others(d);
 	d->others = 0;
 	if (d->n)
 		loop_timer_start(&d->timer, FOLD_MS);
 }
 
-void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint)
+static void add(struct denied *d, bool lookup, const char *host, uint16_t port, const char *rule,
+		const char *hint)
 {
 	d->app->counters.out_denied++;
 	app_counted(d->app);
@@ -60,7 +72,8 @@ void denied_add(struct denied *d, const char *host, uint16_t port, const char *r
 	for (size_t i = 0; i < d->n; i++) {
 		struct target *t = &d->v[i];
 
-		if (t->port == port && str_eq(t->host, host) && str_eq(t->rule, rule)) {
+		if (t->lookup == lookup && t->port == port && str_eq(t->host, host) &&
+		    str_eq(t->rule, rule)) {
 			t->count++;
 			return;
 		}
@@ -69,8 +82,22 @@ void denied_add(struct denied *d, const char *host, uint16_t port, const char *r
 		d->others++;
 		return;
 	}
-	d->v[d->n++] = (struct target){xstrdup(host), xstrdup(rule), xstrdup(hint), port, 0};
-	control_denied(d->app, host, port, rule, hint, 1);
+	d->v[d->n] = (struct target){.host = xstrdup(host),
+				     .rule = xstrdup(rule),
+				     .hint = xstrdup(hint),
+				     .port = port,
+				     .lookup = lookup};
+	report(d, &d->v[d->n++], 1);
+}
+
+void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint)
+{
+	add(d, false, host, port, rule, hint);
+}
+
+void denied_add_lookup(struct denied *d, const char *host, const char *rule, const char *hint)
+{
+	add(d, true, host, 0, rule, hint);
 }
 
 struct denied *denied_create(struct app *a)
@@ -89,10 +116,10 @@ void denied_destroy(struct denied *d)
 		struct target *t = &d->v[i];
 
 		if (t->count)
-			control_denied(d->app, t->host, t->port, t->rule, t->hint, t->count);
+			report(d, t, t->count);
 		target_finish(t);
 	}
 	if (d->others)
-		control_denied(d->app, DENIED_OTHERS, 0, "too many targets", "", d->others);
+		report_others(d);
 	free(d);
 }

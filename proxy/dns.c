@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "proxy/control.h"
-#include "proxy/denied.h"
 #include "proxy/dns_internal.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -73,7 +72,7 @@ size_t dns_reply(struct dns *d, const uint8_t *msg, size_t len, bool udp, uint8_
 	n = dns_answer(&view, msg, len, udp, out, &denial);
 	crash_page_leave();
 	if (denial.denied)
-		denied_add(a->denied, denial.host, 0, denial.verdict.rule, denial.verdict.hint);
+		dns_report(d, &denial);
 	return n;
 }
 

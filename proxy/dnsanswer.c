@@ -72,6 +72,7 @@ static size_t answer_denied(const struct dns_view *v, struct dns_answer *a, cons
 	char text[sizeof d->verdict.reason + sizeof d->verdict.hint + HOST_MAX + 128];
 
 	d->denied = true;
+	d->type = q->type;
 	memcpy(d->host, q->host, sizeof d->host);
 	(void)snprintf(text, sizeof text, "sbxsv: %s may not reach %s: %s%s%s", v->app,
 		       q->host[0] ? q->host : "this name", d->verdict.reason,

@@ -9,6 +9,7 @@ struct dns_view { /* of one app */
 	struct names *names;
 };
 struct dns_denial {
+	uint16_t type;
 	bool denied;         /* a name was refused: to be counted and reported */
 	char host[HOST_MAX]; /* "" when it is no host name */
 	struct verdict verdict;

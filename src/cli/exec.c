@@ -58,12 +58,12 @@ static void print_refusals(struct run *r)
 	CLEANUP_JS struct js *list = r->proxy ? proxyctl_denied(r->proxy, r->plan->app) : NULL;
 
 	for (const struct js *d = list ? js_first(list) : NULL; d; d = js_next(d)) {
-		CLEANUP_FREE char *host = cli_safe(js_str(d, "host"));
+		CLEANUP_FREE char *target = cli_denied_target(d);
 		const char *hint = js_str(d, "hint");
 		CLEANUP_FREE char *safe =
 			hint && str_starts(hint, "Allow=") ? cli_safe(hint + strlen("Allow=")) : NULL;
 
-		(void)fprintf(stderr, "sbxsv: refused: %s:%" PRId64 "%s%s%s\n", host, js_int_or(d, "port", 0),
+		(void)fprintf(stderr, "sbxsv: refused: %s%s%s%s\n", target,
 			      safe ? " (to allow it: --allow " : "", safe ? safe : "", safe ? ")" : "");
 	}
 }
@@ -291,8 +291,7 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
 		count_left_out(&r);
 	if (!quiet && x->cwd_empty)
 		(void)cli_fail(
-			0,
-			"%s is never granted as a whole: nothing in it is there but by --read and --write",
+			0, "%s is never granted as a whole: nothing in it is there but by --read and --write",
 			x->unit->working_directory);
 	if (!r.loop)
 		r.code = cli_fail(CLI_NO_JAIL, "cannot make an event loop: %s", strerror(errno));

@@ -7,6 +7,15 @@ char *cli_safe(const char *s)
 	return s ? str_escape(s, strlen(s)) : xstrdup("-");
 }
 
+char *cli_denied_target(const struct js *d)
+{
+	CLEANUP_FREE char *host = cli_safe(js_str(d, "host"));
+
+	if (str_eq(js_str(d, "operation"), "resolve"))
+		return xasprintf("%s (lookup)", host);
+	return xasprintf("%s:%lld", host, (long long)js_int_or(d, "port", 0));
+}
+
 static void complain(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 static void complain(const char *fmt, va_list ap)
 {

@@ -249,11 +249,11 @@ static void print_network(const struct js *app)
 		       js_int_or(n, "out_denied", 0), in, out);
 	}
 	for (const struct js *d = js_first(js_get(app, "denied")); d; d = js_next(d)) {
-		const char *hint = js_str(d, "hint"), *host = js_str(d, "host"), *rule = js_str(d, "rule");
-		CLEANUP_FREE char *text =
-			xasprintf("%s:%" PRId64 " %" PRId64 "x, %s%s%s", host ? host : "?",
-				  js_int_or(d, "port", 0), js_int_or(d, "count", 1), rule ? rule : "?",
-				  hint && *hint ? "; to allow it: " : "", hint ? hint : "");
+		const char *hint = js_str(d, "hint"), *rule = js_str(d, "rule");
+		CLEANUP_FREE char *target = cli_denied_target(d);
+		CLEANUP_FREE char *text = xasprintf("%s %" PRId64 "x, %s%s%s", target,
+						    js_int_or(d, "count", 1), rule ? rule : "?",
+						    hint && *hint ? "; to allow it: " : "", hint ? hint : "");
 
 		field(label, text);
 		label = "";
@@ -298,7 +298,8 @@ static void print_life(const struct js *app)
 		field("last exit", exit_text);
 	}
 	if (js_bool_or(app, "restart_needed", false))
-		field("restart needed", "a newer definition, or files of a newer app that are not hidden from it yet: sbxsv restart NAME");
+		field("restart needed", "a newer definition, or files of a newer app that are not hidden "
+					"from it yet: sbxsv restart NAME");
 }
 
 static void print_app(const struct js *app)

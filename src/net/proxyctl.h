@@ -58,5 +58,6 @@ void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail
 void proxyctl_drop_jail(struct proxyctl *p, const char *app);
 void proxyctl_remove(struct proxyctl *p, const char *app); /* listeners too */
 void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyctl_app_counters *ret);
-/* Last denied targets, newest first: [{"host","port","count","rule","hint","last"}]; owned by caller. */
+/* Last denied targets, newest first: [{"host","port","count","rule","hint","last"}], or "operation":"resolve"
+ * in place of the port; owned by caller. */
 struct js *proxyctl_denied(const struct proxyctl *p, const char *app);

@@ -202,6 +202,7 @@ int pc_refusal_read(const struct js *m, struct pc_refusal *ret)
 	if (port < 0 || port > UINT16_MAX || count < 1)
 		return -1;
 	r.port = (uint16_t)port;
+	r.lookup = str_eq(js_str(m, "operation"), "resolve");
 	r.count = (uint64_t)count;
 	if (text_read(m, "host", r.host, sizeof r.host) < 0 ||
 	    text_read(m, "rule", r.rule, sizeof r.rule) < 0 ||
@@ -217,8 +218,8 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 	size_t i;
 
 	for (i = 0; i < a->n_denied; i++)
-		if (a->denied[i].port == r->port && str_eq(a->denied[i].host, r->host) &&
-		    str_eq(a->denied[i].rule, r->rule))
+		if (a->denied[i].port == r->port && a->denied[i].lookup == r->lookup &&
+		    str_eq(a->denied[i].host, r->host) && str_eq(a->denied[i].rule, r->rule))
 			break;
 	if (i < a->n_denied) {
 		d = a->denied[i];
@@ -229,6 +230,7 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 		d.host = xstrdup(r->host);
 		d.rule = xstrdup(r->rule);
 		d.port = r->port;
+		d.lookup = r->lookup;
 	}
 	free(d.hint);
 	d.hint = xstrdup(r->hint);
@@ -247,7 +249,10 @@ struct js *pc_app_denied_list(const struct pc_app *a)
 		char stamp[CLK_STAMP_LEN];
 
 		js_add_str(j, "host", a->denied[i].host);
-		js_add_int(j, "port", a->denied[i].port);
+		if (a->denied[i].lookup)
+			js_add_str(j, "operation", "resolve");
+		else
+			js_add_int(j, "port", a->denied[i].port);
 		js_add_int(j, "count", (int64_t)a->denied[i].count);
 		js_add_str(j, "rule", a->denied[i].rule);
 		js_add_str(j, "hint", a->denied[i].hint);
@@ -263,9 +268,10 @@ struct js *pc_denied_event(const struct pc_app *a, const struct pc_refusal *r)
 
 	js_add_str(j, "app", a->name);
 	js_add_str(j, "type", "violation");
-	js_add_str(j, "operation", "connect");
+	js_add_str(j, "operation", r->lookup ? "resolve" : "connect");
 	js_add_str(j, "host", r->host);
-	js_add_int(j, "port", r->port);
+	if (!r->lookup)
+		js_add_int(j, "port", r->port);
 	js_add_str(j, "rule", r->rule);
 	js_add_str(j, "action", "denied");
 	js_add_str(j, "hint", r->hint);

@@ -10,6 +10,7 @@
 struct pc_denied {
 	char *host, *rule, *hint;
 	uint16_t port;
+	bool lookup; /* the name was only asked for, at no port */
 	uint64_t count;
 	int64_t last_ms; /* wall clock */
 };
@@ -53,6 +54,7 @@ size_t pc_app_pool_grant(struct pc_app *a, size_t n);
 struct pc_refusal {
 	char host[256], rule[640], hint[384]; /* HOST_MAX and the texts of struct verdict, with room */
 	uint16_t port;
+	bool lookup; /* the name was only asked for */
 	uint64_t count;
 };
 int pc_refusal_read(const struct js *message, struct pc_refusal *ret); /* -1: makes no sense */

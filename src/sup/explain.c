@@ -54,9 +54,13 @@ static void add_refusals(const struct app *a, struct strbuf *b)
 
 		if (!host || !last || strcmp(last, since) < 0)
 			continue;
-		strbuf_addf(b, "\n%s%.253s:%lld%s%.300s", n++ ? "  " : "refused: ", host,
-			    (long long)js_int_or(d, "port", 0), hint && *hint ? ", to allow it: " : "",
-			    hint ? hint : "");
+		strbuf_addf(b, "\n%s%.253s", n++ ? "  " : "refused: ", host);
+		if (str_eq(js_str(d, "operation"), "resolve"))
+			strbuf_adds(b, " (lookup)");
+		else
+			strbuf_addf(b, ":%lld", (long long)js_int_or(d, "port", 0));
+		if (hint && *hint)
+			strbuf_addf(b, ", to allow it: %.300s", hint);
 	}
 }
 

@@ -182,3 +182,15 @@ endif
 test_harden_SOURCES = tests/unit/test_harden.c
 test_harden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_harden_LDADD = $(PROXY_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_dns test_names
+TESTS += test_dns test_names
+endif
+test_dns_SOURCES = tests/unit/test_dns.c
+test_dns_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_dns_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+test_names_SOURCES = tests/unit/test_names.c
+test_names_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_names_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clk_mono_ms
+test_names_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
