@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "proxy/accesslog.h"
+#include "proxy/dns.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/loopback.h"
@@ -243,21 +244,22 @@ static void on_gate(struct app *a, const struct js *m)
 		app_set_gate(a, GATE_HOLD);
 }
 
-static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
+/* In the message: the sockets of UDP, those of TCP, then the map of names. */
+static void jail_dns(struct app *a, size_t udp, size_t tcp, bool names, int *fds)
 {
-	const struct js *ports = js_get(m, "loopback");
-	bool egress = js_bool_or(m, "egress", false);
-	int64_t launch = js_int_or(m, "launch", 0);
+	int *map = fds + udp + tcp;
 
-	app_drop(a);
-	if (launch <= 0 || js_len(ports) + egress != n) {
-		log_error("jail of %s: the message does not match its sockets; ignored", a->name);
+	if (!udp && !tcp)
 		return;
-	}
-	a->launch = (uint64_t)launch;
-	if (egress)
-		a->egress = egress_create(a, TAKE_FD(*fds));
-	fds += egress;
+	a->dns = dns_create(a, names ? TAKE_FD(*map) : -1);
+	for (; udp; udp--, fds++)
+		dns_udp(a->dns, TAKE_FD(*fds));
+	for (; tcp; tcp--, fds++)
+		dns_tcp(a->dns, TAKE_FD(*fds));
+}
+
+static void jail_loopback(struct app *a, const struct js *ports, int *fds)
+{
 	for (const struct js *j = js_first(ports); j; j = js_next(j), fds++) {
 		int64_t port;
 
@@ -267,6 +269,29 @@ static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
 			a->loopback = loopback_create(a);
 		loopback_listener(a->loopback, TAKE_FD(*fds), (uint16_t)port);
 	}
+}
+
+static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
+{
+	const struct js *transparent = js_get(m, "transparent"), *loopback = js_get(m, "loopback");
+	bool egress = js_bool_or(m, "egress", false), names = js_bool_or(m, "names", false);
+	int64_t launch = js_int_or(m, "launch", 0), udp = js_int_or(m, "dns_udp", 0),
+		tcp = js_int_or(m, "dns_tcp", 0);
+
+	app_drop(a);
+	if (launch <= 0 || udp < 0 || udp > FD_PASS_MAX || tcp < 0 || tcp > FD_PASS_MAX ||
+	    egress + js_len(transparent) + (size_t)udp + (size_t)tcp + names + js_len(loopback) != n) {
+		log_error("jail of %s: the message does not match its sockets; ignored", a->name);
+		return;
+	}
+	a->launch = (uint64_t)launch;
+	if (egress)
+		a->egress = egress_create(a, TAKE_FD(*fds));
+	fds += egress;
+	fds += js_len(transparent);
+	jail_dns(a, (size_t)udp, (size_t)tcp, names, fds);
+	fds += udp + tcp + names;
+	jail_loopback(a, loopback, fds);
 	forward_jail_ready(a->forward);
 }
 

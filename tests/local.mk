@@ -3,7 +3,7 @@
 # jailrun: one launch through the backend interface, for tests/it/test_jail_*.py
 check_PROGRAMS += jailrun
 jailrun_SOURCES = tests/lib/jailrun.c
-jailrun_LDADD = $(SANDBOX_LIBS) libnet.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+jailrun_LDADD = $(SANDBOX_LIBS) libnet.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(MNL_LIBS)
 # attacker: tries what a jail forbids, from the inside; static, as it runs in jails that show little
 check_PROGRAMS += attacker
 attacker_SOURCES = tests/lib/attacker.c

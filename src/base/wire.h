@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/loop.h"
 
-#define WIRE_VERSION   1
+#define WIRE_VERSION   2
 #define WIRE_MAX_BYTES (160u << 10) /* below the default net.core.wmem_default of 212992 */
 #define WIRE_QUEUE_MAX 65536u
 /* Size of the memory in which the proxy keeps an app's names (proxy/names.h); the supervisor makes it and

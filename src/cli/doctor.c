@@ -13,9 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/netfilter/nfnetlink.h>
-#include <linux/netfilter/nf_tables.h>
-#include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -59,58 +56,34 @@ static void yes_no(struct report *r, const char *name, bool there, const char *w
 
 /* --- trial launches --- */
 
-/* Runs in the trial jail: the network of an app with everything, and a netfilter socket to ask from outside.
- */
+/* Runs in the trial jail: the network of an app with everything. */
 static int inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	int netfilter;
+	struct net_inside_result r;
 
-	if (net_inside(data, out->fds, LAUNCH_SOCKETS_MAX - 1, &out->n, e) < 0)
+	if (net_inside(data, out->fds, &r, e) < 0)
 		return -1;
-	netfilter = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
-	if (netfilter >= 0)
-		out->fds[out->n++] = netfilter;
+	out->n = r.n;
+	memcpy(out->facts, &r, sizeof r);
 	return 0;
 }
 
-/* Does nf_tables answer? A kernel without it says EINVAL or EOPNOTSUPP to its messages. */
-static bool nf_tables_answers(int fd)
+static void network_checks(struct report *r, const struct launch_sockets *s)
 {
-	struct {
-		struct nlmsghdr head;
-		struct nfgenmsg gen;
-	} ask = {.head = {.nlmsg_len = sizeof ask,
-			  .nlmsg_type = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETGEN,
-			  .nlmsg_flags = NLM_F_REQUEST}};
-	struct timeval limit = {.tv_sec = 1};
-	struct nlmsghdr answer[32];
+	CLEANUP_FREE char *text = NULL;
+	struct net_inside_result made;
 
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	if (send(fd, &ask, sizeof ask, 0) < 0)
-		return false;
-	return recv(fd, answer, sizeof answer, 0) >= (ssize_t)sizeof answer[0] &&
-	       answer[0].nlmsg_type != NLMSG_ERROR;
-}
-
-static bool is_netfilter(int fd)
-{
-	int family = 0;
-	socklen_t len = sizeof family;
-
-	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len) == 0 && family == AF_NETLINK;
-}
-
-static void network_checks(struct report *r, const struct net_plan *net, struct launch_sockets *s)
-{
-	bool netfilter = s->n && is_netfilter(s->fds[s->n - 1]);
-
-	if (netfilter && nf_tables_answers(s->fds[s->n - 1]))
-		check(r, "nf_tables", "ok",
-		      "answers inside a jail (for transparent egress, which is not in force yet)");
+	memcpy(&made, s->facts, sizeof made);
+	text = net_capture_text(&made);
+	if (made.capture == NET_CAPTURE_RULES)
+		check(r, "transparent", "ok", "%s: every TCP connection of every program is judged", text);
 	else
-		check(r, "nf_tables", "note",
-		      "not there: transparent egress, once in force, will use a listener a port");
-	if (net_inside_has_v6(net, s->n - netfilter))
+		check(r, "transparent", "note",
+		      "%s: programs that ignore the proxy variables reach allowed hosts only on the ports "
+		      "that "
+		      "the rules list (kernel options NF_TABLES and NFT_TPROXY)",
+		      text);
+	if (made.v6)
 		check(r, "IPv6", "ok", "inside jails");
 	else
 		check(r, "IPv6", "note", "off in this kernel: jails have IPv4 only");
@@ -146,7 +119,8 @@ static void trial(struct report *r, const char *init, enum unit_read_mode mode)
 {
 	static const uint16_t loopback[] = {5432};
 	const char *name = mode == UNIT_READ_OPEN ? "jail, ReadMode=open" : "jail, ReadMode=strict";
-	struct net_plan net = {.egress = 1, .loopback = loopback, .n_loopback = 1};
+	struct net_plan net = {
+		.egress = true, .ports_only = net_ports_only(), .loopback = loopback, .n_loopback = 1};
 	struct probe p = {
 		.init_program = init, .read_mode = mode, .inside_net = inside, .inside_net_data = &net};
 	CLEANUP_ERR struct err *e = NULL;
@@ -160,7 +134,7 @@ static void trial(struct report *r, const char *init, enum unit_read_mode mode)
 	}
 	if (mode == UNIT_READ_STRICT && !e) {
 		layer_checks(r, &p.isolation);
-		network_checks(r, &net, &p.sockets);
+		network_checks(r, &p.sockets);
 	}
 	isolation_finish(&p.isolation);
 	fd_close_many(p.sockets.fds, p.sockets.n);

@@ -36,6 +36,7 @@ struct run {
 	const struct exec_unit *x;
 	struct plan *plan;
 	struct net_plan net;
+	uint16_t ports[NET_PORTS_MAX];
 	struct proxyctl *proxy;
 	struct launch *launch;
 	struct relay relay[3];
@@ -48,7 +49,15 @@ struct run {
 
 static int inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	return net_inside(data, out->fds, LAUNCH_SOCKETS_MAX, &out->n, e);
+	struct net_inside_result r;
+
+	_Static_assert(sizeof r <= sizeof out->facts && sizeof r.of / sizeof r.of[0] <= ELEMENTS(out->fds),
+		       "");
+	if (net_inside(data, out->fds, &r, e) < 0)
+		return -1;
+	out->n = r.n;
+	memcpy(out->facts, &r, sizeof r);
+	return 0;
 }
 
 /* --- the end --- */
@@ -109,18 +118,17 @@ static void on_dead(struct loop_io *w, unsigned events)
 
 static void give_to_proxy(struct run *r, struct launch_done *done)
 {
-	struct proxyctl_jail jail = {.userns_fd = -1, .netns_fd = -1, .egress_fd = -1};
-	size_t per_port = net_inside_has_v6(&r->net, done->sockets.n) ? 2 : 1, at = 0;
+	struct net_inside_result made;
+	struct proxyctl_jail jail;
 
-	jail.userns_fd = TAKE_FD(done->userns_fd);
-	jail.netns_fd = TAKE_FD(done->netns_fd);
-	if (r->net.egress && done->sockets.n)
-		jail.egress_fd = done->sockets.fds[at++];
-	for (size_t i = 0; at < done->sockets.n && jail.n_loopback < ELEMENTS(jail.loopback); i++) {
-		jail.loopback[jail.n_loopback].fd = done->sockets.fds[at++];
-		jail.loopback[jail.n_loopback++].port = r->net.loopback[i / per_port];
-	}
+	memcpy(&made, done->sockets.facts, sizeof made);
+	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
+	if (made.capture == NET_CAPTURE_PORTS) {
+		CLEANUP_FREE char *text = net_capture_text(&made);
+
+		(void)cli_fail(0, "transparent: %s; what else the command connects to is refused", text);
+	}
 	proxyctl_set_jail(r->proxy, r->plan->app, &jail);
 }
 
@@ -202,6 +210,8 @@ static int start_proxy(struct run *r, struct err **e)
 	int code;
 
 	r->net = (struct net_plan){.egress = r->x->unit->egress != UNIT_EGRESS_OFF,
+				   .ports_only = net_ports_only(),
+				   .ports = r->ports,
 				   .loopback = r->x->unit->loopback,
 				   .n_loopback = r->x->unit->n_loopback};
 	if (!r->plan->netns || (!r->net.egress && !r->net.n_loopback))
@@ -211,6 +221,7 @@ static int start_proxy(struct run *r, struct err **e)
 	policy = rules_of_unit(r->x->unit, e);
 	if (!policy)
 		return -1;
+	r->net.n_ports = policy_ports(policy, r->ports, NET_PORTS_MAX, &r->net.more_ports);
 	r->proxy = proxyctl_create(r->loop, program, uid, gid, &hooks, e);
 	code = r->proxy ? proxyctl_set_policy(r->proxy, r->plan->app, policy, e) : -1;
 	policy_destroy(policy);

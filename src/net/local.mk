@@ -3,5 +3,6 @@ noinst_LIBRARIES += libnet.a
 libnet_a_SOURCES =
 # inside: routes, listeners, sockets on demand
 libnet_a_SOURCES += src/net/net.c src/net/net.h src/net/netlink.c src/net/netlink.h src/net/sockets.c src/net/diag.c
+libnet_a_SOURCES += src/net/capture.c src/net/capture.h src/net/nft.c src/net/nft.h
 libnet_a_SOURCES += src/net/proxyctl.c src/net/proxyctl.h src/net/proxyctl_app.c src/net/proxyctl_app.h
 libnet_a_SOURCES += src/net/proxyctl_in.c src/net/proxyctl_in.h

@@ -117,25 +117,44 @@ static void say_gate(struct proxyctl *p, const struct pc_app *a)
 	say(p, j, NULL, 0);
 }
 
+static size_t add_sockets(struct js *j, const char *key, const struct proxyctl_socket *v, size_t n_v,
+			  int *fds, size_t n)
+{
+	struct js *ports = js_arr();
+
+	for (size_t i = 0; i < n_v; i++) {
+		js_push_int(ports, v[i].port);
+		fds[n++] = v[i].fd;
+	}
+	js_add(j, key, ports);
+	return n;
+}
+
 static void say_jail(struct proxyctl *p, const struct pc_app *a)
 {
-	struct js *j, *ports;
-	int fds[1 + ELEMENTS(a->jail.loopback)];
+	const struct proxyctl_jail *jail = &a->jail;
+	struct js *j;
+	int fds[NET_SOCKETS_MAX + 1];
 	size_t n = 0;
 
 	if (!a->launch)
 		return;
 	j = message("jail", a->name);
-	ports = js_arr();
 	js_add_int(j, "launch", (int64_t)a->launch);
-	js_add_bool(j, "egress", a->jail.egress_fd >= 0);
-	if (a->jail.egress_fd >= 0)
-		fds[n++] = a->jail.egress_fd;
-	for (size_t i = 0; i < a->jail.n_loopback; i++) {
-		js_push_int(ports, a->jail.loopback[i].port);
-		fds[n++] = a->jail.loopback[i].fd;
-	}
-	js_add(j, "loopback", ports);
+	js_add_bool(j, "egress", jail->egress_fd >= 0);
+	if (jail->egress_fd >= 0)
+		fds[n++] = jail->egress_fd;
+	n = add_sockets(j, "transparent", jail->transparent, jail->n_transparent, fds, n);
+	js_add_int(j, "dns_udp", (int64_t)jail->n_dns_udp);
+	for (size_t i = 0; i < jail->n_dns_udp; i++)
+		fds[n++] = jail->dns_udp[i];
+	js_add_int(j, "dns_tcp", (int64_t)jail->n_dns_tcp);
+	for (size_t i = 0; i < jail->n_dns_tcp; i++)
+		fds[n++] = jail->dns_tcp[i];
+	js_add_bool(j, "names", a->names_fd >= 0);
+	if (a->names_fd >= 0)
+		fds[n++] = a->names_fd;
+	n = add_sockets(j, "loopback", jail->loopback, jail->n_loopback, fds, n);
 	say(p, j, fds, n);
 }
 
@@ -510,6 +529,8 @@ void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail
 	pc_app_drop_jail(a);
 	a->jail = *jail;
 	a->launch = ++p->launches;
+	if (jail->n_dns_udp || jail->n_dns_tcp)
+		pc_app_names(a);
 	say_jail(p, a);
 }
 

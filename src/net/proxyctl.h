@@ -7,6 +7,7 @@
 #pragma once
 #include "base/json.h"
 #include "base/loop.h"
+#include "net/net.h"
 #include "policy/policy.h"
 
 enum proxy_gate {
@@ -19,15 +20,21 @@ struct proxyctl_listen { /* fd: a listening socket of the host, dup()ed by us */
 	int fd;
 	uint16_t host_port, app_port;
 };
+struct proxyctl_socket {
+	int fd;
+	uint16_t port;
+};
 struct proxyctl_jail { /* all fds are taken over */
 	int userns_fd, netns_fd;
 	int egress_fd; /* -1: none */
-	struct {
-		int fd;
-		uint16_t port;
-	} loopback[128];
-	size_t n_loopback;
+	struct proxyctl_socket transparent[2 * NET_PORTS_MAX], loopback[2 * NET_LOOPBACK_MAX];
+	size_t n_transparent, n_loopback;
+	int dns_udp[2], dns_tcp[2];
+	size_t n_dns_udp, n_dns_tcp;
 };
+/* From what net_inside() made: takes the fds (sets them to -1) and both namespaces. */
+void proxyctl_jail_fill(struct proxyctl_jail *j, int *userns_fd, int *netns_fd,
+			const struct net_inside_result *r, int *fds);
 struct proxyctl_hooks {
 	/* one object of the event format of doc/design.md without seq and timestamp: {"app":..,"type":..,...}
 	 */

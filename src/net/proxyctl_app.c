@@ -1,11 +1,13 @@
 #include "net/proxyctl_app.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/wire.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define POLICY_ROOM 1024u /* for the rest of the message */
 
@@ -25,7 +27,7 @@ struct pc_app *pc_app_get(struct pc_app **list, const char *name)
 		return a;
 	a = xcalloc(1, sizeof *a);
 	a->name = xstrdup(name);
-	a->jail.userns_fd = a->jail.netns_fd = a->jail.egress_fd = -1;
+	a->jail.userns_fd = a->jail.netns_fd = a->jail.egress_fd = a->names_fd = -1;
 	a->next = *list;
 	*list = a;
 	return a;
@@ -58,6 +60,7 @@ void pc_app_free(struct pc_app **list, struct pc_app *a)
 		list = &(*list)->next;
 	*list = a->next;
 	pc_app_drop_jail(a);
+	close_fd(&a->names_fd);
 	listeners_close(a->listen, a->n_listen);
 	for (size_t i = 0; i < a->n_denied; i++)
 		denied_finish(&a->denied[i]);
@@ -107,18 +110,89 @@ int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n
 	return 0;
 }
 
+static void close_sockets(struct proxyctl_socket *v, size_t *n)
+{
+	for (size_t i = 0; i < *n; i++)
+		close_fd(&v[i].fd);
+	*n = 0;
+}
+
 void pc_app_drop_jail(struct pc_app *a)
 {
+	struct proxyctl_jail *j = &a->jail;
+
 	if (!a->launch)
 		return;
 	a->launch = 0;
 	a->pool_message = 0;
-	close_fd(&a->jail.userns_fd);
-	close_fd(&a->jail.netns_fd);
-	close_fd(&a->jail.egress_fd);
-	for (size_t i = 0; i < a->jail.n_loopback; i++)
-		close_fd(&a->jail.loopback[i].fd);
-	a->jail.n_loopback = 0;
+	close_fd(&j->userns_fd);
+	close_fd(&j->netns_fd);
+	close_fd(&j->egress_fd);
+	close_sockets(j->transparent, &j->n_transparent);
+	fd_close_many(j->dns_udp, j->n_dns_udp);
+	fd_close_many(j->dns_tcp, j->n_dns_tcp);
+	j->n_dns_udp = j->n_dns_tcp = 0;
+	close_sockets(j->loopback, &j->n_loopback);
+}
+
+/* The proxy maps what it was given, so it must not be able to shrink it under a later proxy. */
+void pc_app_names(struct pc_app *a)
+{
+	int fd;
+
+	if (a->names_fd >= 0)
+		return;
+	fd = memfd_create("sbxsv-names", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd >= 0 && ftruncate(fd, WIRE_NAMES_BYTES) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+		a->names_fd = fd;
+		return;
+	}
+	log_warning("%s: no memory for its map of names (%s): a restart of sbxsv-proxy forgets them", a->name,
+		    strerror(errno));
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+static int *room_for(struct proxyctl_jail *j, enum net_kind kind, uint16_t port)
+{
+	struct proxyctl_socket *s = NULL;
+
+	switch (kind) {
+	case NET_EGRESS:
+		return j->egress_fd < 0 ? &j->egress_fd : NULL;
+	case NET_DNS_UDP:
+		return j->n_dns_udp < ELEMENTS(j->dns_udp) ? &j->dns_udp[j->n_dns_udp++] : NULL;
+	case NET_DNS_TCP:
+		return j->n_dns_tcp < ELEMENTS(j->dns_tcp) ? &j->dns_tcp[j->n_dns_tcp++] : NULL;
+	case NET_TRANSPARENT:
+		if (j->n_transparent < ELEMENTS(j->transparent))
+			s = &j->transparent[j->n_transparent++];
+		break;
+	case NET_LOOPBACK:
+		if (j->n_loopback < ELEMENTS(j->loopback))
+			s = &j->loopback[j->n_loopback++];
+		break;
+	}
+	if (!s)
+		return NULL;
+	s->port = port;
+	return &s->fd;
+}
+
+void proxyctl_jail_fill(struct proxyctl_jail *j, int *userns_fd, int *netns_fd,
+			const struct net_inside_result *r, int *fds)
+{
+	*j = (struct proxyctl_jail){
+		.userns_fd = TAKE_FD(*userns_fd), .netns_fd = TAKE_FD(*netns_fd), .egress_fd = -1};
+	for (size_t i = 0; i < r->n && i < NET_SOCKETS_MAX; i++) {
+		int *to = room_for(j, (enum net_kind)r->of[i].kind, r->of[i].port);
+
+		if (to)
+			*to = TAKE_FD(fds[i]);
+		else
+			close_fd(&fds[i]);
+	}
 }
 
 static uint64_t count_of(const struct js *j, const char *key)

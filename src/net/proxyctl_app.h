@@ -24,6 +24,7 @@ struct pc_app {
 	enum proxy_gate gate;
 	uint64_t launch; /* 0: no jail */
 	struct proxyctl_jail jail;
+	int names_fd; /* the proxy's map of names and addresses, over its restarts and the app's; -1: none yet */
 	unsigned crashes; /* of the proxy, on this app's bytes */
 	int64_t pool_failed_ms;
 	int64_t pool_second; /* for the bound on what the proxy may have made, and how many in it */
@@ -45,6 +46,7 @@ bool pc_app_policy(struct pc_app *a, struct js *policy);
 /* dup()s the fds. On failure the earlier set stays. */
 int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n, struct err **e);
 void pc_app_drop_jail(struct pc_app *a);
+void pc_app_names(struct pc_app *a); /* makes names_fd; without it the proxy forgets names when it dies */
 void pc_app_counters(struct pc_app *a, const struct js *j);
 void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret);
 void pc_app_proxy_died(struct pc_app *a); /* its counters become history, nothing is open */

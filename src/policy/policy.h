@@ -82,6 +82,9 @@ int policy_add_address(struct policy *p, const char *text, const char *origin, s
 int policy_add_connect(struct policy *p, const char *text, const char *origin, struct err **e); /* Connect=443,8000-8100 */
 void policy_set_sni_match(struct policy *p, bool on); /* SniPolicy=match (default) or off */
 void policy_set_ech_refuse(struct policy *p, bool on); /* Ech=refuse; default allow */
+/* Ports that a connection may be allowed on, at most `max`, those named one by one first. *ret_more: there are
+ * others. Returns how many. */
+size_t policy_ports(const struct policy *p, uint16_t *out, size_t max, bool *ret_more);
 bool policy_sni_match(const struct policy *p);
 bool policy_ech_refuse(const struct policy *p);
 

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint16_t default_ports[] = {80, 443, 8080, 8443};
+const uint16_t port_defaults[PORT_DEFAULTS] = {80, 443, 8080, 8443};
 
 bool port_is_default(uint16_t port)
 {
-	for (size_t i = 0; i < ELEMENTS(default_ports); i++)
-		if (default_ports[i] == port)
+	for (size_t i = 0; i < PORT_DEFAULTS; i++)
+		if (port_defaults[i] == port)
 			return true;
 	return false;
 }
@@ -216,8 +216,8 @@ int rule_parse(const char *text, enum rule_key key, struct rule *ret, struct err
 	} else if (key == KEY_DENY) {
 		r.ports[r.n_ports++] = (struct port_range){1, UINT16_MAX};
 	} else {
-		for (size_t i = 0; i < ELEMENTS(default_ports); i++)
-			r.ports[r.n_ports++] = (struct port_range){default_ports[i], default_ports[i]};
+		for (size_t i = 0; i < PORT_DEFAULTS; i++)
+			r.ports[r.n_ports++] = (struct port_range){port_defaults[i], port_defaults[i]};
 	}
 	if (bracketed && !memchr(host, ':', len))
 		return err_set(e, EINVAL, "brackets are for IPv6 addresses only");

@@ -64,7 +64,9 @@ int rule_parse(const char *text, enum rule_key key, struct rule *ret, struct err
 int net_rule_parse(const char *text, struct net_rule *ret, struct err **e);
 typedef void port_sink(void *data, struct port_range r);
 int ports_parse(const char *text, port_sink *sink, void *data, struct err **e); /* "443,8000-8100" */
-bool port_is_default(uint16_t port);                                            /* of Allow= without a port */
+enum { PORT_DEFAULTS = 4 };
+extern const uint16_t port_defaults[PORT_DEFAULTS]; /* of Allow= without a port */
+bool port_is_default(uint16_t port);
 static inline bool port_in(const struct port_range *r, uint16_t port)
 {
 	return port >= r->low && port <= r->high;

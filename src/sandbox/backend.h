@@ -30,10 +30,12 @@ struct isolation {
 };
 void isolation_finish(struct isolation *i);
 
-enum { LAUNCH_SOCKETS_MAX = 128 };
+enum { LAUNCH_SOCKETS_MAX = 240, LAUNCH_FACTS_MAX = 1280 };
 struct launch_sockets { /* made inside the app's network namespace by the hook, passed out */
 	int fds[LAUNCH_SOCKETS_MAX];
 	size_t n;
+	/* whatever the hook has to say about them, plain data that nobody here looks into */
+	_Alignas(8) unsigned char facts[LAUNCH_FACTS_MAX];
 };
 
 struct launch;

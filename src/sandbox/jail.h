@@ -33,6 +33,7 @@ struct setup_message { /* sent up to the last note used */
 	int32_t landlock_abi;
 	int32_t audit_error;
 	uint32_t n_notes; /* SETUP_FAILED: the last one is the failure; else what best-effort went without */
+	unsigned char facts[LAUNCH_FACTS_MAX]; /* of the hook inside_net */
 	struct setup_note notes[SETUP_NOTES_MAX];
 };
 

@@ -110,6 +110,7 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 	l->done.diag_fd = fds[2];
 	l->done.sockets.n = n - 3;
 	memcpy(l->done.sockets.fds, fds + 3, (n - 3) * sizeof *fds);
+	memcpy(l->done.sockets.facts, m->facts, sizeof m->facts);
 }
 
 /* One message; the fds are taken over. True when the launch is over, one way or the other. */

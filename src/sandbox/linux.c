@@ -22,6 +22,8 @@ static void network(struct child *c)
 	CLEANUP_ERR struct err *why = NULL;
 	struct launch_sockets made = {.n = 0};
 
+	_Static_assert(sizeof made.facts == sizeof c->msg.facts, "passed on as they are");
+
 	c->fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
 	c->fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	c->fds[2] = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
@@ -33,6 +35,7 @@ static void network(struct child *c)
 		return;
 	if (c->io->inside_net(c->io->inside_net_data, &made, &why) < 0)
 		child_fail(c, "network", -err_code(why), err_msg(why), NULL);
+	memcpy(c->msg.facts, made.facts, sizeof made.facts);
 	for (size_t i = 0; i < made.n; i++)
 		c->fds[c->n_fds++] = made.fds[i];
 }

@@ -50,6 +50,7 @@ void app_free(struct app *a)
 	restart_finish(&a->restart);
 	free(a->launch_error);
 	free(a->run_user);
+	free(a->capture);
 	strv_clear(&a->hidden);
 	free(a->reason);
 	free(a->hint);

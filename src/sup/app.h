@@ -99,7 +99,7 @@ struct app {
 	int diag_fd;             /* sock_diag inside */
 	int userns_fd, netns_fd; /* kept for the http readiness check only */
 	struct ready *ready;
-	struct net_plan net_plan; /* read by the child of a launch */
+	char *capture; /* how its connections are caught, net_capture_text(); NULL: not known, or no jail */
 
 	struct listener *listeners;
 	size_t n_listeners;
@@ -214,7 +214,13 @@ void network_gate(struct app *a);                 /* what the state says */
 void network_attach(struct app *a, struct launch_done *done);
 void network_detach(struct app *a);
 int network_connect(void *data, uint16_t port); /* for the http readiness check */
-int network_inside(void *data, struct launch_sockets *out, struct err **e);
+/* What the launching child reads; the unit must be there until then. */
+struct network_plan {
+	struct net_plan net;
+	uint16_t ports[NET_PORTS_MAX], own[NET_PORTS_MAX];
+};
+int network_plan(struct app *a, struct network_plan *ret, struct err **e);
+int network_inside(void *net_plan, struct launch_sockets *out, struct err **e);
 
 /* command.c */
 void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */

@@ -89,15 +89,46 @@ void network_gate(struct app *a)
 
 /* --- the jail's sockets --- */
 
+int network_plan(struct app *a, struct network_plan *ret, struct err **e)
+{
+	const struct unit *u = a->unit;
+	struct policy *rules;
+
+	*ret = (struct network_plan){.net = {.egress = u->egress != UNIT_EGRESS_OFF,
+					     .ports_only = net_ports_only(),
+					     .loopback = u->loopback,
+					     .n_loopback = u->n_loopback}};
+	if (!ret->net.egress)
+		return 0;
+	rules = rules_of_unit(u, e);
+	if (!rules)
+		return -1;
+	ret->net.ports = ret->ports;
+	ret->net.n_ports = policy_ports(rules, ret->ports, NET_PORTS_MAX, &ret->net.more_ports);
+	policy_destroy(rules);
+	ret->net.own = ret->own;
+	for (size_t i = 0; i < u->n_listen && i < ELEMENTS(ret->own); i++)
+		ret->own[ret->net.n_own++] = u->listen[i].app_port;
+	return 0;
+}
+
 int network_inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	return net_inside(data, out->fds, LAUNCH_SOCKETS_MAX, &out->n, e);
+	struct net_inside_result r;
+
+	_Static_assert(sizeof r <= sizeof out->facts && sizeof r.of / sizeof r.of[0] <= ELEMENTS(out->fds),
+		       "");
+	if (net_inside(data, out->fds, &r, e) < 0)
+		return -1;
+	out->n = r.n;
+	memcpy(out->facts, &r, sizeof r);
+	return 0;
 }
 
 void network_attach(struct app *a, struct launch_done *done)
 {
-	struct proxyctl_jail jail = {.userns_fd = -1, .netns_fd = -1, .egress_fd = -1};
-	size_t per_port = net_inside_has_v6(&a->net_plan, done->sockets.n) ? 2 : 1, at = 0;
+	struct net_inside_result made;
+	struct proxyctl_jail jail;
 
 	if (done->netns_fd < 0)
 		return;
@@ -105,20 +136,17 @@ void network_attach(struct app *a, struct launch_done *done)
 		a->userns_fd = fcntl(done->userns_fd, F_DUPFD_CLOEXEC, 3);
 		a->netns_fd = fcntl(done->netns_fd, F_DUPFD_CLOEXEC, 3);
 	}
-	jail.userns_fd = TAKE_FD(done->userns_fd);
-	jail.netns_fd = TAKE_FD(done->netns_fd);
-	if (a->net_plan.egress && done->sockets.n)
-		jail.egress_fd = done->sockets.fds[at++];
-	for (size_t i = 0; at < done->sockets.n && jail.n_loopback < ELEMENTS(jail.loopback); i++) {
-		jail.loopback[jail.n_loopback].fd = done->sockets.fds[at++];
-		jail.loopback[jail.n_loopback++].port = a->net_plan.loopback[i / per_port];
-	}
+	memcpy(&made, done->sockets.facts, sizeof made);
+	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
+	free(a->capture);
+	a->capture = net_capture_text(&made);
 	proxyctl_set_jail(a->sup->proxy, a->name, &jail);
 }
 
 void network_detach(struct app *a)
 {
+	free(TAKE_PTR(a->capture));
 	fd_close_many(&a->userns_fd, 1);
 	fd_close_many(&a->netns_fd, 1);
 	if (a->launch && !a->no_jail && a->sup->proxy)

@@ -52,7 +52,6 @@ static void put_in_force(struct app *a, struct unit *u)
 {
 	unit_free(a->unit);
 	a->unit = u;
-	a->net_plan.loopback = u->loopback;
 	a->network_told = false;
 	sup_configure_logs(a);
 }

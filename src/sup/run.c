@@ -229,6 +229,7 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1;
 	struct launch_io io = {
 		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true};
+	struct network_plan net;
 
 	if (null_fd < 0)
 		return err_sys(e, errno, "/dev/null");
@@ -241,11 +242,10 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 	io.stdin_fd = null_fd;
 	io.stdout_fd = io.stderr_fd = out;
 	if (p->netns) {
-		a->net_plan = (struct net_plan){.egress = a->unit->egress != UNIT_EGRESS_OFF,
-						.loopback = a->unit->loopback,
-						.n_loopback = a->unit->n_loopback};
+		if (network_plan(a, &net, e) < 0)
+			return -1;
 		io.inside_net = network_inside;
-		io.inside_net_data = &a->net_plan;
+		io.inside_net_data = &net.net;
 	}
 	a->launch_done = a->reaped = a->up = a->short_of = false;
 	a->up_ms = a->ready_ms = 0;

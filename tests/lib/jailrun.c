@@ -85,7 +85,13 @@ static void system_roots(struct plan *p)
 
 static int inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	return net_inside(data, out->fds, LAUNCH_SOCKETS_MAX, &out->n, e);
+	struct net_inside_result r;
+
+	if (net_inside(data, out->fds, &r, e) < 0)
+		return -1;
+	out->n = r.n;
+	memcpy(out->facts, &r, sizeof r);
+	return 0;
 }
 
 static void write_report(const struct run *r, const struct launch_done *d)

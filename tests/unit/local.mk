@@ -86,7 +86,7 @@ TESTS += test_net
 endif
 test_net_SOURCES = tests/unit/test_net.c
 test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_net_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
+test_net_LDADD = libnet.a $(BASE_LIBS) $(MNL_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
 check_PROGRAMS += test_plan test_plan_fs test_plan_random
