@@ -58,6 +58,7 @@ void app_set_policy(struct app *a, struct policy *policy, const char *closed)
 	a->generation++;
 	free(a->closed);
 	a->closed = xstrdup(closed);
+	egress_judge_again(a->egress);
 }
 
 void app_set_gate(struct app *a, enum gate gate)
@@ -76,6 +77,33 @@ void app_drop(struct app *a)
 	a->egress = NULL;
 	dns_destroy(a->dns); /* after the connections: they hold names */
 	a->dns = NULL;
+}
+
+void app_conn_add(struct app *a, struct app_conns *l, struct app_conn *c)
+{
+	c->prev = NULL;
+	c->next = l->head;
+	if (c->next)
+		c->next->prev = c;
+	l->head = c;
+	l->n++;
+	conns_add(&a->conns);
+	a->counters.out_open++;
+	app_counted(a);
+}
+
+void app_conn_remove(struct app *a, struct app_conns *l, struct app_conn *c)
+{
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		l->head = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	l->n--;
+	conns_sub(&a->conns);
+	a->counters.out_open--;
+	app_counted(a);
 }
 
 void app_counted(struct app *a)

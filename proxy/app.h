@@ -20,6 +20,15 @@ struct app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, out_ech, bytes_in, bytes_out;
 };
 
+/* A connection that an app makes, in the list of whoever has it. */
+struct app_conn {
+	struct app_conn *prev, *next;
+};
+struct app_conns { /* zero-initialise */
+	struct app_conn *head;
+	size_t n;
+};
+
 struct app {
 	struct app *next;
 	struct proxy *proxy;
@@ -62,5 +71,8 @@ void app_set_policy(struct app *a, struct policy *policy, const char *closed);
 void app_set_gate(struct app *a, enum gate gate);
 /* Ends everything of the current launch. */
 void app_drop(struct app *a);
+/* Linked and counted, and the opposite: once each. */
+void app_conn_add(struct app *a, struct app_conns *l, struct app_conn *c);
+void app_conn_remove(struct app *a, struct app_conns *l, struct app_conn *c);
 /* Call after changing counters: they are reported within a second. */
 void app_counted(struct app *a);

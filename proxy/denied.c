@@ -4,7 +4,7 @@
 
 #define FOLD_MS 1000
 
-struct target {
+struct refusal {
 	char *host, *rule, *hint;
 	uint16_t port;
 	bool lookup;
@@ -14,12 +14,12 @@ struct target {
 struct denied {
 	struct app *app;
 	struct loop_timer timer;
-	struct target v[DENIED_TARGETS];
+	struct refusal v[DENIED_TARGETS];
 	size_t n;
 	uint64_t others;
 };
 
-static void report(const struct denied *d, const struct target *t, uint64_t count)
+static void report(const struct denied *d, const struct refusal *t, uint64_t count)
 {
 	control_denied(d->app, t->lookup, t->host, t->port, t->rule, t->hint, count);
 }
@@ -29,7 +29,7 @@ static void report_others(const struct denied *d)
 	control_denied(d->app, false, DENIED_OTHERS, 0, "too many targets", "", d->others);
 }
 
-static void target_finish(struct target *t)
+static void refusal_finish(struct refusal *t)
 {
 	free(t->host);
 	free(t->rule);
@@ -44,10 +44,10 @@ static void on_fold(struct loop_timer *timer)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < d->n; i++) {
-		struct target *t = &d->v[i];
+		struct refusal *t = &d->v[i];
 
 		if (!t->count) {
-			target_finish(t);
+			refusal_finish(t);
 			continue;
 		}
 		report(d, t, t->count);
@@ -70,7 +70,7 @@ static void add(struct denied *d, bool lookup, const char *host, uint16_t port, 
 	if (!loop_timer_active(&d->timer))
 		loop_timer_start(&d->timer, FOLD_MS);
 	for (size_t i = 0; i < d->n; i++) {
-		struct target *t = &d->v[i];
+		struct refusal *t = &d->v[i];
 
 		if (t->lookup == lookup && t->port == port && str_eq(t->host, host) &&
 		    str_eq(t->rule, rule)) {
@@ -82,7 +82,7 @@ static void add(struct denied *d, bool lookup, const char *host, uint16_t port, 
 		d->others++;
 		return;
 	}
-	d->v[d->n] = (struct target){.host = xstrdup(host),
+	d->v[d->n] = (struct refusal){.host = xstrdup(host),
 				     .rule = xstrdup(rule),
 				     .hint = xstrdup(hint),
 				     .port = port,
@@ -113,11 +113,11 @@ void denied_destroy(struct denied *d)
 {
 	loop_timer_stop(&d->timer);
 	for (size_t i = 0; i < d->n; i++) {
-		struct target *t = &d->v[i];
+		struct refusal *t = &d->v[i];
 
 		if (t->count)
 			report(d, t, t->count);
-		target_finish(t);
+		refusal_finish(t);
 	}
 	if (d->others)
 		report_others(d);

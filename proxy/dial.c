@@ -36,6 +36,7 @@ static void dial_win(struct dial *d, struct dial_attempt *a)
 
 	loop_io_stop(&a->io);
 	a->io.fd = -1;
+	d->won = (size_t)(a - d->attempt);
 	dial_end(d, DIAL_OK, fd);
 }
 

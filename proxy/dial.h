@@ -27,6 +27,7 @@ struct dial {
 	struct addr v[DIAL_MAX];
 	struct dial_attempt attempt[DIAL_MAX];
 	size_t n, next, open;
+	size_t won; /* DIAL_OK: index in v */
 	uint16_t port;
 	int errnum;
 	struct loop_timer stagger, limit;

@@ -1,5 +1,6 @@
 /*
- * One absolute-form request and its response.
+ * One request and its response: absolute-form, sent to the proxy, or what a program says that believes it talks to
+ * the site itself (tunnel.c).
  *
  * The request head was written anew by request_build(); its body passes a tap that knows where it ends, so
  * what a client sends after it never reaches the site: one request a connection, and each is judged. The
@@ -247,26 +248,32 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 
 /* --- start --- */
 
+bool http_begin(struct outgoing *c, const struct request *r, char *buf, size_t len)
+{
+	struct http *h = c->http = xcalloc(1, sizeof *h);
+	CLEANUP_FREE char *out = xmalloc(REQUEST_OUT_MAX);
+	size_t n = request_build(r, buf, out, REQUEST_OUT_MAX), at = r->head_len;
+
+	h->body = r->body;
+	h->left = h->body == BODY_LENGTH ? r->content_length : 0;
+	h->body_done = h->body == BODY_NONE || (h->body == BODY_LENGTH && !h->left);
+	h->websocket = r->websocket;
+	c->relay.half[0].tap = on_request_bytes;
+	c->relay.half[1].tap = on_response_head;
+	if (!n)
+		return bad_gateway(c, "the request is too long to send on");
+	if (!relay_push(&c->relay, 0, out, n))
+		return false;
+	return len > at ? on_request_bytes(&c->relay, buf + at, len - at) : true;
+}
+
 void http_start(struct outgoing *c, int upstream)
 {
 	struct setup *s = TAKE_PTR(c->setup);
-	struct http *h = c->http = xcalloc(1, sizeof *h);
-	CLEANUP_FREE char *out = xmalloc(REQUEST_OUT_MAX);
-	CLEANUP_FREE char *buf = s->buf;
-	size_t n = request_build(&s->req, s->buf, out, REQUEST_OUT_MAX), at = s->req.head_len, len = s->len;
 
-	h->body = s->req.body;
-	h->left = h->body == BODY_LENGTH ? s->req.content_length : 0;
-	h->body_done = h->body == BODY_NONE || (h->body == BODY_LENGTH && !h->left);
-	h->websocket = s->req.websocket;
-	free(s); /* neither a lookup nor a dial is left in it */
+	outgoing_release(c);
 	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
-	c->relay.half[0].tap = on_request_bytes;
-	c->relay.half[1].tap = on_response_head;
-	if (!n) {
-		(void)bad_gateway(c, "the request is too long to send on");
-		return;
-	}
-	if (relay_push(&c->relay, 0, out, n) && len > at)
-		(void)on_request_bytes(&c->relay, buf + at, len - at);
+	(void)http_begin(c, &s->req, s->buf, s->len);
+	free(s->buf);
+	free(s); /* neither a lookup nor a dial was left in it */
 }

@@ -2,15 +2,29 @@
 sbin_PROGRAMS += sbxsv-proxy
 noinst_LIBRARIES += libproxy.a
 libproxy_a_SOURCES = \
-	proxy/accept.c proxy/accept.h proxy/accesslog.c proxy/accesslog.h proxy/alone.c proxy/alone.h \
-	proxy/alone_listen.c proxy/alone_listen.h proxy/portholder.c proxy/portholder.h \
-	proxy/app.c proxy/app.h proxy/control.c proxy/control.h proxy/denied.c \
-	proxy/denied.h proxy/dial.c proxy/dial.h proxy/egress.c proxy/egress.h proxy/forward.c proxy/forward.h \
-	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c proxy/http.c proxy/inner.c proxy/inner.h \
-	proxy/loopback.c proxy/loopback.h proxy/outgoing.h proxy/pool.c proxy/pool.h proxy/relay.c \
-	proxy/relay.h proxy/reply.c proxy/resolve.c proxy/resolve.h proxy/tunnel.c
-libproxy_a_SOURCES += \
-	proxy/dns.c proxy/dns.h proxy/dns_internal.h proxy/dns_report.c proxy/dns_tcp.c proxy/search.c proxy/search.h
+	proxy/accept.c proxy/accept.h \
+	proxy/accesslog.c proxy/accesslog.h \
+	proxy/alone.c proxy/alone.h proxy/alone_listen.c proxy/alone_listen.h \
+	proxy/app.c proxy/app.h \
+	proxy/control.c proxy/control.h \
+	proxy/denied.c proxy/denied.h \
+	proxy/dial.c proxy/dial.h \
+	proxy/dns.c proxy/dns.h proxy/dns_internal.h proxy/dns_report.c proxy/dns_tcp.c \
+	proxy/egress.c proxy/egress.h \
+	proxy/forward.c proxy/forward.h \
+	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
+	proxy/http.c \
+	proxy/inner.c proxy/inner.h \
+	proxy/loopback.c proxy/loopback.h \
+	proxy/outgoing.c proxy/outgoing.h \
+	proxy/pool.c proxy/pool.h \
+	proxy/portholder.c proxy/portholder.h \
+	proxy/relay.c proxy/relay.h \
+	proxy/reply.c \
+	proxy/resolve.c proxy/resolve.h \
+	proxy/search.c proxy/search.h \
+	proxy/transparent.c \
+	proxy/tunnel.c
 PROXY_LIBS = libproxy.a libproxyparse.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
 sbxsv_proxy_SOURCES = proxy/main.c
 sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
@@ -18,5 +32,12 @@ sbxsv_proxy_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 # the parsers of hostile bytes; apart, so that tests and fuzzers link nothing else
 noinst_LIBRARIES += libproxyparse.a
 libproxyparse_a_SOURCES = \
-	proxy/request.h proxy/request.c proxy/request_build.c proxy/chunk.c proxy/sni.h proxy/sni.c \
-	proxy/dnsanswer.c proxy/dnsanswer.h proxy/dnsmsg.c proxy/dnsmsg.h proxy/names.c proxy/names.h proxy/policyfile.c proxy/policyfile.h
+	proxy/chunk.c \
+	proxy/dnsanswer.c proxy/dnsanswer.h \
+	proxy/dnsmsg.c proxy/dnsmsg.h \
+	proxy/first.c proxy/first.h \
+	proxy/names.c proxy/names.h \
+	proxy/policyfile.c proxy/policyfile.h \
+	proxy/request.c proxy/request.h proxy/request_build.c \
+	proxy/sni.c proxy/sni.h \
+	proxy/target.h

@@ -19,7 +19,7 @@ struct lport {
 
 struct lconn {
 	struct relay relay; /* io[0] the app, io[1] the host's service */
-	struct lconn *prev, *next;
+	struct app_conn conn;
 	struct loopback *l;
 	uint16_t port;
 	bool second; /* trying ::1 */
@@ -28,30 +28,20 @@ struct lconn {
 struct loopback {
 	struct app *app;
 	struct lport *ports;
-	struct lconn *conns;
-	size_t n;
+	struct app_conns conns;
 };
 
 static void ports_run(struct loopback *l)
 {
 	for (struct lport *p = l->ports; p; p = p->next)
-		acceptor_run(&p->acc, l->n < OPEN_MAX);
+		acceptor_run(&p->acc, l->conns.n < OPEN_MAX);
 }
 
 static void lconn_free(struct lconn *c)
 {
 	struct loopback *l = c->l;
 
-	if (c->prev)
-		c->prev->next = c->next;
-	else
-		l->conns = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
-	l->n--;
-	l->app->counters.out_open--;
-	app_counted(l->app);
-	conns_sub(&l->app->conns);
+	app_conn_remove(l->app, &l->conns, &c->conn);
 	free(c);
 	ports_run(l);
 }
@@ -125,15 +115,8 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 	c->port = p->port;
 	c->relay.io[0].fd = fd;
 	c->relay.io[1].fd = -1;
-	c->next = l->conns;
-	if (c->next)
-		c->next->prev = c;
-	l->conns = c;
-	l->n++;
-	l->app->counters.out_open++;
 	l->app->counters.out_allowed++;
-	app_counted(l->app);
-	conns_add(&l->app->conns);
+	app_conn_add(l->app, &l->conns, &c->conn);
 	lconn_dial(c);
 	ports_run(l);
 	return acc->on;
@@ -156,7 +139,7 @@ void loopback_listener(struct loopback *l, int fd, uint16_t port)
 	p->next = l->ports;
 	l->ports = p;
 	acceptor_init(&p->acc, l->app->proxy->loop, fd, &l->app->conns, on_client, p);
-	acceptor_run(&p->acc, l->n < OPEN_MAX);
+	acceptor_run(&p->acc, l->conns.n < OPEN_MAX);
 }
 
 void loopback_destroy(struct loopback *l)
@@ -170,7 +153,7 @@ void loopback_destroy(struct loopback *l)
 		acceptor_finish(&p->acc);
 		free(p);
 	}
-	while (l->conns)
-		lconn_reset(l->conns);
+	while (l->conns.head)
+		lconn_reset(container_of(l->conns.head, struct lconn, conn));
 	free(l);
 }

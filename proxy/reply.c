@@ -36,6 +36,8 @@ static const char *phrase(int status)
 		return "Not Implemented";
 	case 502:
 		return "Bad Gateway";
+	case 503:
+		return "Service Unavailable";
 	case 504:
 		return "Gateway Timeout";
 	case 505:
@@ -62,13 +64,13 @@ static char *unit_file(const struct app *a)
 	return xasprintf("%.*s.app", at ? (int)(at - a->name) + 1 : (int)strlen(a->name), a->name);
 }
 
-char *reply_refused(const struct app *a, const char *host, uint16_t port, const struct verdict *v)
+char *reply_refused(const struct app *a, const struct target *t, const struct verdict *v)
 {
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 	CLEANUP_FREE char *unit = unit_file(a);
 
-	strbuf_addf(&b, "sbxsv: %s may not connect to %s port %u.\nRule: %s%s%s%s\n", a->name, host, port,
-		    v->rule, *v->reason ? " (" : "", v->reason, *v->reason ? ")" : "");
+	strbuf_addf(&b, "sbxsv: %s may not connect to %s port %u.\nRule: %s%s%s%s\n", a->name, t->host,
+		    t->port, v->rule, *v->reason ? " (" : "", v->reason, *v->reason ? ")" : "");
 	if (*v->hint && a->where)
 		strbuf_addf(&b, "To allow it, add  %s  to %s\n", v->hint, a->where);
 	else if (*v->hint)

@@ -135,10 +135,10 @@ static const char *authority_parse(const char *s, size_t n, uint16_t empty_port,
 
 static void set_target(struct request *r, const struct authority *a, uint16_t port)
 {
-	memcpy(r->host, a->host, sizeof r->host);
-	r->literal = a->literal;
-	r->addr = a->addr;
-	r->port = port;
+	memcpy(r->target.host, a->host, sizeof r->target.host);
+	r->target.literal = a->literal;
+	r->target.addr = a->addr;
+	r->target.port = port;
 }
 
 static enum parse parse_connect_target(struct request *r, const char *s, size_t n)
@@ -155,12 +155,20 @@ static enum parse parse_connect_target(struct request *r, const char *s, size_t 
 	return PARSE_DONE;
 }
 
+static enum parse set_origin(struct request *r, const struct authority *a);
+
 static enum parse parse_absolute_target(struct request *r, const char *buf, size_t at, size_t n)
 {
 	const char *s = buf + at, *wrong;
 	struct authority a;
 	size_t len = 0;
 
+	if (r->origin && (s[0] == '/' || (n == 1 && s[0] == '*'))) {
+		r->path = (struct span){(uint16_t)at, (uint16_t)(s[0] == '*' ? 0 : n)};
+		r->star = s[0] == '*';
+		return memchr(s, '#', n) ? bad(r, 400, "a fragment (#) is not part of a request")
+					 : PARSE_DONE;
+	}
 	if (s[0] == '/')
 		return bad(r, 400,
 			   "this is a proxy: send the whole http:// address (is the client set up for a "
@@ -178,8 +186,21 @@ static enum parse parse_absolute_target(struct request *r, const char *buf, size
 	wrong = authority_parse(s, len, 80, &a);
 	if (wrong)
 		return bad(r, 400, wrong);
-	set_target(r, &a, a.has_port ? a.port : 80);
 	r->path = (struct span){(uint16_t)(at + 7 + len), (uint16_t)(n - len)};
+	if (r->origin)
+		return set_origin(r, &a);
+	set_target(r, &a, a.has_port ? a.port : 80);
+	return PARSE_DONE;
+}
+
+/* What a client names that talks to "the site itself": the host that was judged, or the first it names. */
+static enum parse set_origin(struct request *r, const struct authority *a)
+{
+	if (a->has_port && a->port != r->target.port)
+		return bad(r, 400, "another port is named than the one that was connected to");
+	if (r->target.host[0] && strcmp(a->host, r->target.host) != 0)
+		return bad(r, 400, "another host is named than the one that was connected to");
+	set_target(r, a, r->target.port);
 	return PARSE_DONE;
 }
 
@@ -223,6 +244,8 @@ static enum parse parse_request_line(struct request *r, const char *buf, size_t 
 	if (parse_method(r, s, method_len) != PARSE_DONE ||
 	    parse_version(r, sp2 + 1, (size_t)(stop - sp2 - 1)) != PARSE_DONE)
 		return PARSE_BAD;
+	if (method_len == 7 && memcmp(s, "CONNECT", 7) == 0 && r->origin)
+		return bad(r, 405, "CONNECT to something that is no proxy");
 	if (method_len == 7 && memcmp(s, "CONNECT", 7) == 0)
 		return parse_connect_target(r, sp1 + 1, target_len);
 	if (method_len == 5 && memcmp(s, "TRACE", 5) == 0)
@@ -380,10 +403,15 @@ static enum parse check_host(struct request *r, const char *buf)
 {
 	struct authority a;
 
+	if (!r->has_host && r->origin && !r->target.host[0])
+		return bad(r, 400, "no Host field names the site");
 	if (!r->has_host)
 		return r->http10 ? PARSE_DONE : bad(r, 400, "HTTP/1.1 needs a Host field");
-	if (authority_parse(buf + r->host_value.at, r->host_value.len, r->port, &a) != NULL ||
-	    strcmp(a.host, r->host) != 0 || (a.has_port && a.port != r->port))
+	if (authority_parse(buf + r->host_value.at, r->host_value.len, r->target.port, &a) != NULL)
+		return bad(r, 400, "the Host field is neither a valid name nor an address");
+	if (r->origin)
+		return set_origin(r, &a);
+	if (strcmp(a.host, r->target.host) != 0 || (a.has_port && a.port != r->target.port))
 		return bad(r, 400, "the Host field names another host or port than the target");
 	return PARSE_DONE;
 }

@@ -8,7 +8,7 @@
  * anew from what was understood, with Host from the target, never copied. No I/O, no allocation.
  */
 #pragma once
-#include "policy/policy.h"
+#include "proxy/target.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,10 +34,10 @@ enum request_body { BODY_NONE, BODY_LENGTH, BODY_CHUNKED };
 struct request {      /* zero-initialise; the fields count once request_parse() returned PARSE_DONE */
 	bool connect; /* CONNECT; else an http:// request to send on */
 	struct span method;
-	char host[HOST_MAX]; /* canonical name, or the address as addr_format() writes it */
-	bool literal;        /* the target is `addr` */
-	struct addr addr;
-	uint16_t port;
+	/* Filled by request_parse(); with `origin` the caller sets what is known before: the port, and the
+	 * host that was judged already, or "". */
+	struct target target;
+	bool origin; /* no proxy request: what a client sends that believes it talks to the site itself */
 	struct span path; /* path and query as sent; empty or beginning with '?' when the path is "/" */
 	bool http10, keep_alive;
 	bool expect_continue; /* the client waits for 100 before it sends the body; the field is sent on */
@@ -55,11 +55,12 @@ struct request {      /* zero-initialise; the fields count once request_parse() 
 	/* private */
 	uint16_t line, scan;
 	uint8_t phase, leading;
-	bool has_host, has_te, has_cl, has_expect, has_max_forwards, upgrade_ws, conn_upgrade, conn_close,
-		conn_keep;
+	bool has_host, has_te, has_cl, has_expect, has_max_forwards, star, upgrade_ws, conn_upgrade,
+		conn_close, conn_keep;
 	struct span host_value;
 };
-/* `buf` holds everything since the first byte of this request. After PARSE_DONE or PARSE_BAD do not call
+/* `buf` holds everything since the first byte of this request. With `origin` the target is a path, and the site
+ * is what Host says: the host that was judged before, if there is one, and no other. After PARSE_DONE or PARSE_BAD do not call
  * again. */
 enum parse request_parse(struct request *r, const char *buf, size_t len);
 /* The head to send upstream, into `out`: Host from the target, no hop-by-hop field, "Connection: close"

@@ -46,19 +46,19 @@ static void put_target(struct out *o, const struct request *r, const char *buf)
 	put_span(o, buf, r->method);
 	put_text(o, " ");
 	if (r->path.len == 0)
-		put_text(o, options ? "*" : "/"); /* RFC 9112 3.2.4 */
+		put_text(o, options && (r->star || !r->origin) ? "*" : "/"); /* RFC 9112 3.2.4 */
 	else if (buf[r->path.at] == '?')
 		put_text(o, "/");
 	put_span(o, buf, r->path);
 	put_text(o, r->http10 ? " HTTP/1.0\r\nHost: " : " HTTP/1.1\r\nHost: ");
-	if (r->literal && r->addr.family == AF_INET6)
+	if (r->target.literal && r->target.addr.family == AF_INET6)
 		put_text(o, "[");
-	put_text(o, r->host);
-	if (r->literal && r->addr.family == AF_INET6)
+	put_text(o, r->target.host);
+	if (r->target.literal && r->target.addr.family == AF_INET6)
 		put_text(o, "]");
-	if (r->port != 80) {
+	if (r->target.port != 80) {
 		put_text(o, ":");
-		put_port(o, r->port);
+		put_port(o, r->target.port);
 	}
 	put_text(o, "\r\n");
 }

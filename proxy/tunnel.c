@@ -1,66 +1,90 @@
 /*
- * CONNECT tunnels. The client's first bytes are held until they are judged; the site's flow at once, so a
- * server that speaks first works. What passed is then an ordinary relay.
+ * Tunnels: of CONNECT, of SOCKS5, and captured connections. The client's first bytes are held until they are
+ * judged; the site's flow at once, so a server that speaks first works. What passed is then an ordinary relay.
+ *
+ * One address may serve many sites, so a name that was allowed is worth nothing when the client then names
+ * another one inside (fronting). With SniPolicy=match the first thing said to a named target must fit it: a
+ * ClientHello has its server name compared (sni.h), a plain HTTP request its Host, and each further request
+ * too, because a connection carries one request (http.c). Other protocols have nothing to compare and pass,
+ * but not on the ports of TLS.
  */
 #include "base/str.h"
 #include "proxy/control.h"
+#include "proxy/first.h"
 #include "proxy/outgoing.h"
-#include "proxy/sni.h"
 #include <string.h>
 #include <unistd.h>
 
-static const char established[] = "HTTP/1.1 200 Connection established\r\n\r\n";
-
 struct hello {
 	struct sni sni;
+	struct request *req; /* it is plain HTTP */
 	char *buf;
 	size_t len, cap;
+	uint8_t first;
 };
 
 void hello_free(struct hello *h)
 {
 	if (!h)
 		return;
+	free(h->req);
 	free(h->buf);
 	free(h);
 }
 
-static bool cut(struct outgoing *c, const char *reason)
+static bool cut(struct outgoing *c, const char *what, const char *reason)
 {
 	const struct hello *h = c->hello;
-	CLEANUP_FREE char *rule = *h->sni.host && strcmp(h->sni.host, c->host) != 0
-					  ? xasprintf("TLS to %s: %s", h->sni.host, reason)
-					  : xasprintf("TLS: %s", reason);
+	CLEANUP_FREE char *rule = h && *h->sni.host && strcmp(h->sni.host, c->host) != 0
+					  ? xasprintf("%s to %s: %s", what, h->sni.host, reason)
+					  : xasprintf("%s: %s", what, reason);
 
 	outgoing_denied(c, rule, "");
 	outgoing_reset(c);
 	return false;
 }
 
+static struct hello *judged(struct outgoing *c)
+{
+	loop_timer_start(&c->timer, IDLE_MS);
+	outgoing_release(c);
+	c->relay.half[0].tap = NULL;
+	return TAKE_PTR(c->hello);
+}
+
 /* All that was held goes on; from here it is a plain relay. */
 static bool pass(struct outgoing *c)
 {
-	struct hello *h = TAKE_PTR(c->hello);
-	bool alive;
+	struct hello *h = judged(c);
+	bool alive = relay_push(&c->relay, 0, h->buf, h->len);
 
-	loop_timer_stop(&c->timer);
-	c->relay.half[0].tap = NULL;
-	alive = relay_push(&c->relay, 0, h->buf, h->len);
 	hello_free(h);
 	return alive;
 }
 
 void tunnel_late(struct outgoing *c)
 {
-	(void)cut(c, "the ClientHello did not come in time");
+	(void)cut(c, c->hello->first == FIRST_TLS ? "TLS" : "HTTP",
+		  c->hello->first == FIRST_TLS
+			  ? "the ClientHello did not come in time"
+			  : "the first line or the head of a request did not come in time");
 }
 
-static bool hello_judge(struct outgoing *c)
+static bool sni_verdict(struct outgoing *c, enum sni_result result)
 {
 	struct hello *h = c->hello;
 	const struct verdict v = {
 		.action = VERDICT_ALLOW, .literal = c->literal, .by_address = c->by_address};
-	const char *reason = "";
+	const char *reason = "no policy";
+
+	if (c->app->policy && sni_judge(c->app->policy, &v, c->host, c->port, &h->sni, result, &reason))
+		return true;
+	return cut(c, "TLS", reason);
+}
+
+static bool tls_judge(struct outgoing *c)
+{
+	struct hello *h = c->hello;
 	enum sni_result result;
 
 	crash_page_enter(c->app);
@@ -72,26 +96,99 @@ static bool hello_judge(struct outgoing *c)
 		c->app->counters.out_ech++;
 		app_counted(c->app);
 	}
-	if (!c->app->policy || !sni_judge(c->app->policy, &v, c->host, c->port, &h->sni, result, &reason))
-		return cut(c, reason);
+	return sni_verdict(c, result) && pass(c);
+}
+
+static bool http_judge(struct outgoing *c)
+{
+	struct hello *h = c->hello;
+	enum parse p;
+	bool alive;
+
+	if (!h->req) {
+		h->req = xcalloc(1, sizeof *h->req);
+		h->req->origin = true;
+		memcpy(h->req->target.host, c->host, strlen(c->host) + 1);
+		h->req->target.port = c->port;
+	}
+	crash_page_enter(c->app);
+	p = request_parse(h->req, h->buf, h->len);
+	crash_page_leave();
+	if (p == PARSE_MORE)
+		return true;
+	if (p == PARSE_BAD)
+		return cut(c, "HTTP", h->req->reason);
+	h = judged(c);
+	alive = http_begin(c, h->req, h->buf, h->len);
+	hello_free(h);
+	return alive;
+}
+
+static bool hello_judge(struct outgoing *c)
+{
+	struct hello *h = c->hello;
+
+	if (h->first == FIRST_MORE) {
+		h->first = (uint8_t)first_bytes(h->buf, h->len);
+		/* On a port of TLS anything else is refused by its first byte. */
+		if (h->first != FIRST_TLS && !sni_verdict(c, SNI_NOT_TLS))
+			return false;
+		/* Who has no name to compare, or need not, says what it likes. */
+		if (h->first != FIRST_TLS && (c->literal || !policy_sni_match(c->app->policy)))
+			return pass(c);
+	}
+	switch ((enum first)h->first) {
+	case FIRST_MORE:
+		return true;
+	case FIRST_TLS:
+		return tls_judge(c);
+	case FIRST_HTTP:
+		return http_judge(c);
+	case FIRST_RAW:
+		break;
+	}
 	return pass(c);
+}
+
+/* Empty lines before a request are skipped by servers (RFC 9112 2.2). They say nothing, so they are sent on and what
+ * comes after them is the first that counts. Not on a port of TLS: sni_judge() sees them. */
+static size_t empty_lines(const struct outgoing *c, const char *data, size_t len)
+{
+	size_t n = 0;
+
+	if (c->port == 443 || c->port == 8443)
+		return 0;
+	while (n < len && (data[n] == '\r' || data[n] == '\n' || data[n] == ' ' || data[n] == '\t'))
+		n++;
+	return n;
 }
 
 static bool on_first_bytes(struct relay *r, char *data, size_t len)
 {
 	struct outgoing *c = container_of(r, struct outgoing, relay);
 	struct hello *h = c->hello;
+	size_t skip;
 
-	if (!len) { /* half closed: fine with nothing said, but half a ClientHello is never passed on */
+	if (!len) { /* half closed: fine with nothing said, but half of something is never passed on */
 		if (h)
-			return cut(c, "the ClientHello was cut off");
+			return cut(c, h->first == FIRST_TLS ? "TLS" : "HTTP",
+				   "it was cut off before it named the site");
 		c->relay.half[0].tap = NULL;
 		return relay_finish(r, 0);
 	}
 	if (!h) {
+		skip = empty_lines(c, data, len);
+		if (skip && !relay_push(r, 0, data, skip))
+			return false;
+		data += skip;
+		len -= skip;
+		if (!len)
+			return true;
 		h = c->hello = xcalloc(1, sizeof *h);
 		loop_timer_start(&c->timer, HELLO_LIMIT_MS);
 	}
+	if (!outgoing_hold(c, len))
+		return cut(c, "TLS", "too many connections of this app wait for a verdict");
 	if (h->len + len > h->cap) {
 		h->cap = h->len + len;
 		h->buf = xrealloc(h->buf, h->cap);
@@ -101,22 +198,41 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 	return hello_judge(c);
 }
 
-void tunnel_start(struct outgoing *c, int upstream, const char *early, size_t len)
+/* c->setup without its buffer goes away. */
+static char *take_setup(struct outgoing *c, size_t *ret_len)
+{
+	struct setup *s = TAKE_PTR(c->setup);
+	char *buf = s->buf;
+
+	*ret_len = s->len;
+	outgoing_release(c);
+	free(s); /* neither a lookup nor a dial is left in it */
+	return buf;
+}
+
+void tunnel_start(struct outgoing *c, int upstream, const char *granted, size_t granted_len, size_t used)
 {
 	int client = c->relay.io[0].fd;
+	size_t len;
+	CLEANUP_FREE char *buf = take_setup(c, &len);
 
-	/* The first bytes ever sent there: they fit the socket's buffer. */
-	if (send(client, established, sizeof established - 1, MSG_NOSIGNAL) < 0) {
+	/* The first bytes ever sent there, or nearly: they fit the socket's buffer. */
+	if (granted_len && send(client, granted, granted_len, MSG_NOSIGNAL) < 0) {
 		(void)close(upstream);
 		outgoing_free(c);
 		return;
 	}
 	relay_start(&c->relay, c->app->proxy->loop, client, upstream, outgoing_done);
 	c->relay.half[0].tap = on_first_bytes;
-	if (len) {
-		CLEANUP_FREE char *copy = xmalloc(len);
+	if (len > used)
+		(void)on_first_bytes(&c->relay, buf + used, len - used);
+}
 
-		memcpy(copy, early, len);
-		(void)on_first_bytes(&c->relay, copy, len);
-	}
+void tunnel_pass(struct outgoing *c, int upstream)
+{
+	size_t len;
+	CLEANUP_FREE char *buf = take_setup(c, &len);
+
+	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
+	(void)relay_push(&c->relay, 0, buf, len);
 }

@@ -276,6 +276,22 @@ void policy_decide_addr(const struct policy *p, const struct addr *given, uint16
 	*ret = v;
 }
 
+bool policy_port_open(const struct policy *p, uint16_t port)
+{
+	if (p->egress == EGRESS_OFF)
+		return false;
+	if (p->egress == EGRESS_ALL && connect_has(p, port))
+		return true;
+	for (size_t i = 0; i < p->allow.n; i++) {
+		const struct rule *r = &p->allow.v[i];
+
+		for (unsigned k = 0; k < r->n_ports && r->kind != RULE_ADDRESS; k++)
+			if (port_in(&r->ports[k], port))
+				return true;
+	}
+	return false;
+}
+
 void policy_decide_own(uint16_t port, struct verdict *ret)
 {
 	verdict_init(ret, true);

@@ -134,6 +134,8 @@ void policy_decide_host(const struct policy *p, const char *host, uint16_t port,
  * the default port of the rule that comes nearest. */
 void policy_decide_name(const struct policy *p, const char *host, struct verdict *ret);
 void policy_decide_addr(const struct policy *p, const struct addr *a, uint16_t port, struct verdict *ret);
+/* Can any name at all be reached at this port? False: whoever connects to an address there need not be asked for one. */
+bool policy_port_open(const struct policy *p, uint16_t port);
 /* The verdict on an address that local_route() (policy/local.h) calls this machine's own, whatever the rules say. */
 void policy_decide_own(uint16_t port, struct verdict *ret);
 /* The answer of resolving `host`, already allowed with verdict `by`. Any address that may not be dialled refuses

@@ -12,7 +12,7 @@ static void check_spans(const struct request *r, const char *buf)
 {
 	char canon[HOST_MAX];
 
-	assert(r->head_len <= REQUEST_HEAD_MAX && r->n_fields <= REQUEST_FIELDS_MAX && r->port != 0);
+	assert(r->head_len <= REQUEST_HEAD_MAX && r->n_fields <= REQUEST_FIELDS_MAX && r->target.port != 0);
 	for (unsigned i = 0; i < r->n_fields; i++) {
 		const struct request_field *f = &r->fields[i];
 
@@ -21,8 +21,8 @@ static void check_spans(const struct request *r, const char *buf)
 		assert(!memchr(buf + f->value.at, '\n', f->value.len) &&
 		       !memchr(buf + f->value.at, 0, f->value.len));
 	}
-	assert(r->literal ||
-	       (host_canon(r->host, strlen(r->host), canon, NULL) == 0 && strcmp(canon, r->host) == 0));
+	assert(r->target.literal ||
+	       (host_canon(r->target.host, strlen(r->target.host), canon, NULL) == 0 && strcmp(canon, r->target.host) == 0));
 }
 
 /* "GET /x" upstream, put back into absolute form, must mean what the client's request meant. */
@@ -41,8 +41,8 @@ static void check_built(const struct request *r, const char *buf)
 	sp = memchr(out, ' ', n);
 	assert(sp);
 	m = (size_t)snprintf(again, sizeof again, "%.*s http://%s%s%s:%u", (int)(sp - out), out,
-			     strchr(r->host, ':') ? "[" : "", r->host, strchr(r->host, ':') ? "]" : "",
-			     r->port);
+			     strchr(r->target.host, ':') ? "[" : "", r->target.host, strchr(r->target.host, ':') ? "]" : "",
+			     r->target.port);
 	if (sp[1] == '*')
 		sp++;
 	memcpy(again + m, sp + 1, n - (size_t)(sp + 1 - out));
@@ -51,7 +51,7 @@ static void check_built(const struct request *r, const char *buf)
 	    r->path.len > REQUEST_LINE_MAX - 400)
 		return; /* grew over a limit by what was added here */
 	assert(request_parse(&r2, again, m) == PARSE_DONE);
-	assert(r2.head_len == m && r2.port == r->port && strcmp(r2.host, r->host) == 0);
+	assert(r2.head_len == m && r2.target.port == r->target.port && strcmp(r2.target.host, r->target.host) == 0);
 	assert(r2.body == r->body && r2.content_length == r->content_length && r2.websocket == r->websocket);
 }
 

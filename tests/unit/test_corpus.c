@@ -161,10 +161,10 @@ static enum parse feed_chunks(const char *buf, size_t len, bool bytewise, size_t
 
 static const char *judge_target(const struct policy *p, const struct request *r, struct verdict *v)
 {
-	if (r->literal)
-		policy_decide_addr(p, &r->addr, r->port, v);
+	if (r->target.literal)
+		policy_decide_addr(p, &r->target.addr, r->target.port, v);
 	else
-		policy_decide_host(p, r->host, r->port, v);
+		policy_decide_host(p, r->target.host, r->target.port, v);
 	return v->action == VERDICT_ALLOW ? "allow" : "deny";
 }
 
@@ -226,7 +226,7 @@ static const char *judge_tls(const struct policy *p, const char *buf, size_t len
 	n = len - r.head_len;
 	for (size_t i = bytewise ? 1 : n; i <= n && result == SNI_MORE; i++)
 		result = sni_parse(&s, first, i);
-	return sni_judge(p, &v, r.host, r.port, &s, result, &reason) ? "allow" : "deny";
+	return sni_judge(p, &v, r.target.host, r.target.port, &s, result, &reason) ? "allow" : "deny";
 }
 
 static const char *judge_addr(const char *text)

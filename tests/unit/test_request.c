@@ -48,17 +48,17 @@ static void test_connect(void **state)
 
 	(void)state;
 	taken(&r, "CONNECT API.X.com.:443 HTTP/1.1\r\nHost: api.x.com:443\r\n\r\nEARLY");
-	assert_true(r.connect && !r.literal);
-	assert_string_equal(r.host, "api.x.com");
-	assert_int_equal(r.port, 443);
+	assert_true(r.connect && !r.target.literal);
+	assert_string_equal(r.target.host, "api.x.com");
+	assert_int_equal(r.target.port, 443);
 	assert_int_equal(r.head_len, 56);
 	assert_int_equal(r.body, BODY_NONE);
 	taken(&r, "CONNECT [::FFFF:1.2.3.4]:22 HTTP/1.0\r\n\r\n");
-	assert_true(r.literal && r.addr.family == AF_INET);
-	assert_string_equal(r.host, "1.2.3.4");
+	assert_true(r.target.literal && r.target.addr.family == AF_INET);
+	assert_string_equal(r.target.host, "1.2.3.4");
 	taken(&r, "\r\nCONNECT [2606::1]:8443 HTTP/1.1\r\nHost: [2606:0::1]\r\nContent-Length: 0\r\n\r\n");
-	assert_string_equal(r.host, "2606::1");
-	assert_int_equal(r.port, 8443);
+	assert_string_equal(r.target.host, "2606::1");
+	assert_int_equal(r.target.port, 8443);
 	assert_int_equal(request_build(&r, "", (char[8]){0}, 8), 0);
 }
 
