@@ -222,6 +222,8 @@ def spoils(row, arrived):
 def tunnelled(row):
     """What must arrive at the site of an allowed tunnel, byte for byte."""
     head, rest = head_and_rest(row)
+    if row.kind == "connect-tls" and rest.startswith(b"GET "):  # judged, so written anew
+        rest = rest.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     return rest if rest and head.startswith(b"CONNECT ") else None
 
 

@@ -8,6 +8,7 @@
  */
 #include "base/str.h"
 #include "policy/policy.h"
+#include "proxy/first.h"
 #include "proxy/request.h"
 #include "proxy/sni.h"
 #include <errno.h>
@@ -214,6 +215,7 @@ static const char *judge_tls(const struct policy *p, const char *buf, size_t len
 	struct sni s = {0};
 	enum sni_result result = SNI_MORE;
 	const char *reason = "", *outcome;
+	struct request inner = {.origin = true};
 	const uint8_t *first;
 	size_t n;
 
@@ -226,7 +228,13 @@ static const char *judge_tls(const struct policy *p, const char *buf, size_t len
 	n = len - r.head_len;
 	for (size_t i = bytewise ? 1 : n; i <= n && result == SNI_MORE; i++)
 		result = sni_parse(&s, first, i);
-	return sni_judge(p, &v, r.target.host, r.target.port, &s, result, &reason) ? "allow" : "deny";
+	if (!sni_judge(p, &v, r.target.host, r.target.port, &s, result, &reason))
+		return "deny";
+	if (policy_sni_match(p) && first_bytes((const char *)first, n) == FIRST_HTTP) {
+		inner.target = r.target;
+		return request_parse(&inner, (const char *)first, n) == PARSE_BAD ? "deny" : "allow";
+	}
+	return "allow";
 }
 
 static const char *judge_addr(const char *text)
