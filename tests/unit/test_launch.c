@@ -103,6 +103,7 @@ static void need_jails(void)
 		return;
 	}
 	print_message("no jails here: %s\n", err_msg(e));
+	err_free(TAKE_PTR(e)); /* skip() jumps and runs no cleanup */
 	skip();
 }
 
