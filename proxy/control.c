@@ -271,6 +271,16 @@ static void jail_loopback(struct app *a, const struct js *ports, int *fds)
 	}
 }
 
+static void jail_transparent(struct app *a, const struct js *ports, int *fds)
+{
+	for (const struct js *j = js_first(ports); j; j = js_next(j), fds++) {
+		int64_t port;
+
+		if (js_value_int(j, &port) == 0 && port >= 0 && port <= 65535)
+			transparent_listener(a->egress, TAKE_FD(*fds), (uint16_t)port);
+	}
+}
+
 static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
 {
 	const struct js *transparent = js_get(m, "transparent"), *loopback = js_get(m, "loopback");
@@ -285,9 +295,10 @@ static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
 		return;
 	}
 	a->launch = (uint64_t)launch;
-	if (egress)
-		a->egress = egress_create(a, TAKE_FD(*fds));
+	if (egress || js_len(transparent))
+		a->egress = egress_create(a, egress ? TAKE_FD(*fds) : -1);
 	fds += egress;
+	jail_transparent(a, transparent, fds);
 	fds += js_len(transparent);
 	jail_dns(a, (size_t)udp, (size_t)tcp, names, fds);
 	fds += udp + tcp + names;

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 def find_program(name="sbxsv-proxy"):
@@ -115,12 +115,14 @@ class Proxy:
         self.send("gate", app=app, mode=mode)
 
     def jail(self, app, egress=None, loopback=(), transparent=(), dns_udp=(), dns_tcp=(), names=None):
-        """loopback, transparent: (listening socket made inside, port); dns_*: sockets; names: memfd"""
+        """loopback, transparent: (listening socket made inside, port); names: the fd of the app's name map"""
         self.launch += 1
-        fds = ([egress] if egress else []) + [s for s, _ in transparent] + [*dns_udp, *dns_tcp]
-        fds += ([names] if names is not None else []) + [s for s, _ in loopback]
-        self.send("jail", fds=fds, app=app, launch=self.launch, egress=egress is not None, transparent=[p for _, p in transparent],
-                  dns_udp=len(dns_udp), dns_tcp=len(dns_tcp), names=names is not None, loopback=[p for _, p in loopback])
+        fds = [egress] if egress else []
+        fds += [s for s, _ in transparent] + [*dns_udp, *dns_tcp] + ([names] if names is not None else []) + \
+            [s for s, _ in loopback]
+        self.send("jail", fds=fds, app=app, launch=self.launch, egress=egress is not None,
+                  transparent=[p for _, p in transparent], dns_udp=len(dns_udp), dns_tcp=len(dns_tcp),
+                  names=names is not None, loopback=[p for _, p in loopback])
 
     def kill(self, sig=signal.SIGKILL):
         self.proc.send_signal(sig)
