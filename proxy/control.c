@@ -346,6 +346,14 @@ static void on_access_log(struct proxy *p, int *fds, size_t n)
 	p->access = accesslog_create(p->loop, TAKE_FD(fds[0]));
 }
 
+static void on_sync(struct proxy *p, const struct js *m)
+{
+	struct js *j = message("synced", NULL);
+
+	js_add_int(j, "n", js_int_or(m, "n", 0));
+	say(p, j);
+}
+
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
 {
 	static const char *const of_app[] = {"policy", "listen", "gate", "jail", "pool", "drop", "remove"};
@@ -362,6 +370,10 @@ static void on_message(void *data, const struct js *m, int *fds, size_t n)
 	}
 	if (str_eq(type, "access_log")) {
 		on_access_log(p, fds, n);
+		return;
+	}
+	if (str_eq(type, "sync")) { /* everything before it has been handled */
+		on_sync(p, m);
 		return;
 	}
 	for (size_t i = 0; i < ELEMENTS(of_app); i++)

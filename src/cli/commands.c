@@ -2,20 +2,14 @@
 #include "cli/cli.h"
 
 const struct command *const cli_commands[] = {
-	&cmd_up,      &cmd_down,  &cmd_new,     &cmd_cat,  &cmd_status, &cmd_start, &cmd_stop,
-	&cmd_restart, &cmd_kill,  &cmd_reload,  &cmd_logs, &cmd_events, &cmd_check, &cmd_doctor,
-	&cmd_exec,    &cmd_ports, &cmd_version, &cmd_help, NULL,
+	&cmd_up,      &cmd_down,   &cmd_new,   &cmd_cat,   &cmd_status,  &cmd_start, &cmd_stop,
+	&cmd_restart, &cmd_kill,   &cmd_allow, &cmd_deny,  &cmd_reload,  &cmd_logs,  &cmd_events,
+	&cmd_check,   &cmd_doctor, &cmd_exec,  &cmd_ports, &cmd_version, &cmd_help,  NULL,
 };
 
 const struct cli_planned cli_planned[] = {
-	{"allow",
-	 "rules are not changed by a command yet; add an Allow= line to the unit: a saved unit is applied at "
-	 "once, without a restart"},
 	{"autostart",
 	 "starting at login is not set up by sbxsv yet; run sbxsv up from your session's start-up"},
-	{"deny", "rules are not changed by a command yet; add a Deny= line to the unit: a saved unit is "
-		 "applied at once, "
-		 "without a restart"},
 	{"disable",
 	 "write Enabled=no into the unit's [App] section: the app is stopped when the unit is saved, and not "
 	 "started with the supervisor"},

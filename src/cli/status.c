@@ -223,6 +223,23 @@ static bool any_traffic(const struct js *counters)
 	return false;
 }
 
+/* "Allow=x.com (allowed at run time until 14:05:00; 4m 12s left)" */
+static void print_live_rules(const struct js *rules)
+{
+	const char *label = "at run time";
+
+	for (const struct js *r = js_first(rules); r; r = js_next(r)) {
+		const char *key = js_str(r, "key"), *text = js_str(r, "text"), *origin = js_str(r, "origin");
+		CLEANUP_FREE char *left = duration_of(r, "expires_ms");
+		CLEANUP_FREE char *shown = xasprintf("%s=%s (%s%s%s%s)", key ? key : "?", text ? text : "?",
+						     origin ? origin : "?", left ? "; " : "",
+						     left ? left : "", left ? " left" : "");
+
+		field(label, shown);
+		label = "";
+	}
+}
+
 static void print_network(const struct js *app)
 {
 	const struct js *n = js_get(app, "counters");
@@ -234,6 +251,7 @@ static void print_network(const struct js *app)
 	field_list("allow", js_get(app, "allow"));
 	field_list("deny", js_get(app, "deny"));
 	field_list("addresses", js_get(app, "allow_address"));
+	print_live_rules(js_get(app, "live_rules"));
 	field_list("loopback", js_get(app, "loopback"));
 	print_ports(app);
 	if (js_len(js_get(app, "ports")))
@@ -298,8 +316,9 @@ static void print_life(const struct js *app)
 		field("last exit", exit_text);
 	}
 	if (js_bool_or(app, "restart_needed", false))
-		field("restart needed", "a newer definition, or files of a newer app that are not hidden "
-					"from it yet: sbxsv restart NAME");
+		field("restart needed",
+		      "a newer definition, files of a newer app that are not hidden from it yet, or a way to "
+		      "the network that it was started without: sbxsv restart NAME");
 }
 
 static void print_app(const struct js *app)

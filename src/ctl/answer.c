@@ -12,7 +12,8 @@ enum { CODE_OK = 0, CODE_FAILED = 1, CODE_NOT_RUNNING = 3, CODE_NO_APP = 4 };
  * back anyway. */
 struct op {
 	struct request *r; /* NULL: nobody waits any more */
-	struct js *result; /* set before sup_command() returned */
+	struct js *result; /* set before the supervisor's function returned */
+	struct js *report; /* of a reload, until it is in force */
 	bool returned;
 };
 
@@ -56,7 +57,7 @@ static enum MHD_Result app_status(struct request *r)
 
 static enum MHD_Result reply_result(struct request *r, struct js *result)
 {
-	int64_t code = js_int_or(result, "code", CODE_FAILED);
+	int64_t code = js_int_or(result, "code", CODE_OK); /* a report has none */
 
 	if (code == CODE_NO_APP) {
 		CLEANUP_JS struct js *owned = result;
@@ -67,13 +68,10 @@ static enum MHD_Result reply_result(struct request *r, struct js *result)
 	return req_reply(r, 200, result);
 }
 
-static void on_done(void *data, int code, const char *message)
+static void on_result(void *data, struct js *j)
 {
 	struct op *op = data;
-	struct js *j = js_obj();
 
-	js_add_int(j, "code", code);
-	js_add_str(j, "message", message ? message : "");
 	if (!op->returned) {
 		op->result = j;
 		return;
@@ -88,21 +86,29 @@ static void on_done(void *data, int code, const char *message)
 	free(op);
 }
 
-static enum MHD_Result command(struct request *r)
+static void on_done(void *data, int code, const char *message)
 {
-	enum sup_verb verb = r->call.op == CTL_START  ? SUP_START
-			     : r->call.op == CTL_STOP ? SUP_STOP
-						      : SUP_RESTART;
-	const char *app = r->call.app[0] ? r->call.app : NULL;
-	struct op *op;
-	struct js *result;
+	struct js *j = js_obj();
 
-	if (app && !sup_has_app(r->ctl->sup, app))
-		return no_app(r);
-	op = xcalloc(1, sizeof *op);
+	js_add_int(j, "code", code);
+	js_add_str(j, "message", message ? message : "");
+	on_result(data, j);
+}
+
+static struct op *op_create(struct request *r)
+{
+	struct op *op = xcalloc(1, sizeof *op);
+
 	op->r = r;
-	sup_command(r->ctl->sup, verb, app, r->call.wait, on_done, op);
-	result = TAKE_PTR(op->result);
+	return op;
+}
+
+/* The supervisor was asked: its answer is here, or it comes later. */
+static enum MHD_Result op_answer(struct op *op)
+{
+	struct request *r = op->r;
+	struct js *result = TAKE_PTR(op->result);
+
 	if (result) {
 		free(op);
 		return reply_result(r, result);
@@ -112,6 +118,33 @@ static enum MHD_Result command(struct request *r)
 	r->phase = REQ_WAITING;
 	req_suspend(r);
 	return MHD_YES;
+}
+
+static enum MHD_Result command(struct request *r)
+{
+	enum sup_verb verb = r->call.op == CTL_START  ? SUP_START
+			     : r->call.op == CTL_STOP ? SUP_STOP
+						      : SUP_RESTART;
+	const char *app = r->call.app[0] ? r->call.app : NULL;
+	struct op *op;
+
+	if (app && !sup_has_app(r->ctl->sup, app))
+		return no_app(r);
+	op = op_create(r);
+	sup_command(r->ctl->sup, verb, app, r->call.wait, on_done, op);
+	return op_answer(op);
+}
+
+static enum MHD_Result rule(struct request *r)
+{
+	const struct sup_rule want = {.deny = r->call.op == CTL_DENY,
+				      .host = r->call.host,
+				      .for_ms = r->call.for_ms,
+				      .saved = r->call.saved};
+	struct op *op = op_create(r);
+
+	sup_rule(r->ctl->sup, r->call.app, &want, on_result, op);
+	return op_answer(op);
 }
 
 enum MHD_Result answer_waited(struct request *r)
@@ -150,11 +183,24 @@ static enum MHD_Result kill_app(struct request *r)
 	return req_reply(r, 200, j);
 }
 
+/* The report of a reload is sent when the proxy judges by what was read. */
+static void on_settled(void *data)
+{
+	struct op *op = data;
+
+	on_result(op, TAKE_PTR(op->report));
+}
+
 static enum MHD_Result reload(struct request *r)
 {
+	struct op *op;
+
 	if (sup_shutting_down(r->ctl->sup))
 		return req_error(r, 409, CODE_FAILED, "the supervisor is shutting down");
-	return req_reply(r, 200, sup_reload(r->ctl->sup));
+	op = op_create(r);
+	op->report = sup_reload(r->ctl->sup);
+	sup_settle_rules(r->ctl->sup, on_settled, op);
+	return op_answer(op);
 }
 
 static enum MHD_Result shut_down(struct request *r)
@@ -174,10 +220,11 @@ static enum MHD_Result ports(struct request *r)
 enum MHD_Result answer(struct request *r)
 {
 	static enum MHD_Result (*const table[CTL_OP_MAX])(struct request *) = {
-		[CTL_VERSION] = version,  [CTL_STATUS] = status,        [CTL_APP] = app_status,
-		[CTL_START] = command,    [CTL_STOP] = command,         [CTL_RESTART] = command,
-		[CTL_KILL] = kill_app,    [CTL_RELOAD] = reload,        [CTL_SHUTDOWN] = shut_down,
-		[CTL_LOGS] = stream_logs, [CTL_EVENTS] = stream_events, [CTL_PORTS] = ports,
+		[CTL_VERSION] = version,      [CTL_STATUS] = status,      [CTL_APP] = app_status,
+		[CTL_START] = command,        [CTL_STOP] = command,       [CTL_RESTART] = command,
+		[CTL_KILL] = kill_app,        [CTL_ALLOW] = rule,         [CTL_DENY] = rule,
+		[CTL_RELOAD] = reload,        [CTL_SHUTDOWN] = shut_down, [CTL_LOGS] = stream_logs,
+		[CTL_EVENTS] = stream_events, [CTL_PORTS] = ports,
 	};
 
 	return table[r->call.op](r);

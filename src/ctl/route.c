@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <string.h>
 
-#define GRACE_MAX_MS (3600 * 1000) /* one hour: more is a mistake in the unit of time */
+#define FOR_MAX_MS   (366 * INT64_C(86400000)) /* a year: whoever wants more wants it saved */
+#define GRACE_MAX_MS (3600 * 1000)             /* one hour: more is a mistake in the unit of time */
 
 /* What each operation takes. NAME in a path stands for one segment. */
 static const char *const no_words[] = {NULL};
 static const char *const wait_words[] = {"wait", NULL};
 static const char *const kill_words[] = {"signal", NULL};
+static const char *const rule_words[] = {"host", "for_ms", "saved", NULL};
 static const char *const shutdown_words[] = {"grace_ms", NULL};
 static const char *const logs_words[] = {"lines", "follow", NULL};
 static const char *const events_words[] = {"lines", "follow", "app", NULL};
@@ -29,6 +31,8 @@ static const struct route {
 	{CTL_STOP, "POST", "/v1/apps/NAME/stop", no_words, wait_words, true},
 	{CTL_RESTART, "POST", "/v1/apps/NAME/restart", no_words, wait_words, true},
 	{CTL_KILL, "POST", "/v1/apps/NAME/kill", no_words, kill_words, false},
+	{CTL_ALLOW, "POST", "/v1/apps/NAME/allow", no_words, rule_words, false},
+	{CTL_DENY, "POST", "/v1/apps/NAME/deny", no_words, rule_words, false},
 	{CTL_RELOAD, "POST", "/v1/reload", no_words, no_words, false},
 	{CTL_SHUTDOWN, "POST", "/v1/shutdown", no_words, shutdown_words, false},
 	{CTL_LOGS, "GET", "/v1/apps/NAME/logs", logs_words, no_words, false},
@@ -174,16 +178,38 @@ static int parse_query(const struct route *r, const char *q, struct ctl_call *c,
 	return 0;
 }
 
+/* A bool and nothing else reads as itself with both defaults. */
+static int bool_value(const struct js *body, const char *key, bool *ret, struct err **e)
+{
+	bool v = js_bool_or(body, key, true);
+
+	if (v != js_bool_or(body, key, false))
+		return err_set(e, EINVAL, "%s: true or false is needed", key);
+	*ret = v;
+	return 0;
+}
+
 static int body_value(struct ctl_call *c, const struct js *v, const struct js *body, struct err **e)
 {
 	const char *key = js_key(v), *text = js_value_str(v);
 	int64_t n;
 
-	if (strcmp(key, "wait") == 0) {
-		/* a bool and nothing else reads as itself with both defaults */
-		c->wait = js_bool_or(body, key, true);
-		if (c->wait != js_bool_or(body, key, false))
-			return err_set(e, EINVAL, "wait: true or false is needed");
+	if (strcmp(key, "wait") == 0)
+		return bool_value(body, key, &c->wait, e);
+	if (strcmp(key, "saved") == 0)
+		return bool_value(body, key, &c->saved, e);
+	if (strcmp(key, "host") == 0) {
+		if (!text || !*text || strlen(text) >= sizeof c->host)
+			return err_set(e, EINVAL, "host: a text of at most %zu bytes is needed",
+				       sizeof c->host - 1);
+		memcpy(c->host, text, strlen(text) + 1);
+		return 0;
+	}
+	if (strcmp(key, "for_ms") == 0) {
+		if (js_value_int(v, &n) || n < 1 || n > FOR_MAX_MS)
+			return err_set(e, EINVAL, "for_ms: a number of milliseconds from 1 to %lld is needed",
+				       (long long)FOR_MAX_MS);
+		c->for_ms = n;
 		return 0;
 	}
 	if (strcmp(key, "grace_ms") == 0) {
@@ -220,6 +246,10 @@ static int parse_body(const struct route *r, const char *text, size_t len, struc
 	}
 	if (c->op == CTL_KILL && !c->signal)
 		return err_set(e, EINVAL, "kill needs {\"signal\":\"NAME\"} in the body");
+	if ((c->op == CTL_ALLOW || c->op == CTL_DENY) && !c->host[0])
+		return err_set(e, EINVAL, "a rule needs {\"host\":\"HOST\"} in the body");
+	if (c->saved && c->for_ms)
+		return err_set(e, EINVAL, "for_ms and saved exclude each other: what is saved has no end");
 	return 0;
 }
 

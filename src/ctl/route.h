@@ -20,6 +20,8 @@ enum ctl_op {
 	CTL_STOP,
 	CTL_RESTART,
 	CTL_KILL,
+	CTL_ALLOW,
+	CTL_DENY,
 	CTL_RELOAD,
 	CTL_SHUTDOWN,
 	CTL_LOGS,
@@ -33,6 +35,9 @@ struct ctl_call {
 	char app[160];    /* valid name, or "" (all apps, or none named) */
 	bool wait;        /* start, stop, restart; default yes */
 	int signal;       /* kill */
+	char host[320];   /* allow, deny: as typed */
+	int64_t for_ms;   /* allow, deny; 0: until the supervisor ends */
+	bool saved;       /* allow, deny: the caller has written it into a drop-in */
 	int64_t grace_ms; /* shutdown; -1: the configured budget */
 	unsigned lines;   /* logs, events: how many old ones */
 	bool follow;

@@ -6,6 +6,7 @@
 #include "base/wire.h"
 #include "net/net.h"
 #include "net/proxyctl_in.h"
+#include "net/proxyctl_sync.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,6 +31,7 @@ struct proxyctl {
 	struct pc_app *apps;
 	struct pc_in in;
 	uint64_t launches;
+	struct pc_syncs syncs;
 
 	pid_t pid; /* 0: none */
 	int pidfd;
@@ -76,6 +78,14 @@ static void say_hello(struct proxyctl *p)
 	js_add_int(j, "v", WIRE_VERSION);
 	js_add_int(j, "status", CRASH_PAGE_BYTES);
 	say(p, j, &p->crash_fd, 1);
+}
+
+static void say_sync(struct proxyctl *p, uint64_t n)
+{
+	struct js *j = message("sync", NULL);
+
+	js_add_int(j, "n", (int64_t)n);
+	say(p, j, NULL, 0);
 }
 
 static void say_policy(struct proxyctl *p, const struct pc_app *a)
@@ -203,6 +213,13 @@ static void on_event(void *data, const struct js *event)
 	const struct proxyctl *p = data;
 
 	p->hooks.event(p->hooks.data, event);
+}
+
+static void on_synced(void *data, uint64_t n)
+{
+	struct proxyctl *p = data;
+
+	pc_sync_done(&p->syncs, n);
 }
 
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
@@ -402,6 +419,8 @@ static void start(struct proxyctl *p)
 	say_hello(p);
 	for (struct pc_app *a = p->apps; a; a = a->next)
 		say_app(p, a);
+	if (p->syncs.first)
+		say_sync(p, p->syncs.last);
 }
 
 static int make_crash_page(struct proxyctl *p, struct err **e)
@@ -428,7 +447,7 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 	p->uid = run_uid;
 	p->gid = run_gid;
 	p->hooks = *hooks;
-	p->in = (struct pc_in){.apps = &p->apps, .event = on_event, .need = send_pool, .data = p};
+	p->in = (struct pc_in){.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .data = p};
 	p->pidfd = p->crash_fd = -1;
 	loop_timer_init(l, &p->restart, on_restart_timer, p);
 	if (access(program, X_OK) < 0) {
@@ -465,6 +484,7 @@ void proxyctl_destroy(struct proxyctl *p)
 		(void)pidfd_reap(p->pidfd, &status);
 		(void)close(p->pidfd);
 	}
+	pc_sync_done(&p->syncs, UINT64_MAX);
 	while (p->apps)
 		pc_app_free(&p->apps, p->apps);
 	if (p->crash_page)
@@ -485,7 +505,19 @@ pid_t proxyctl_pid(const struct proxyctl *p)
 	return p->pid;
 }
 
+void proxyctl_sync(struct proxyctl *p, proxyctl_sync_fn *fn, void *data)
+{
+	say_sync(p, pc_sync_add(&p->syncs, fn, data));
+}
+
 /* --- per app --- */
+
+bool proxyctl_policy_fits(const struct policy *policy)
+{
+	CLEANUP_JS struct js *j = policy_to_json(policy);
+
+	return pc_policy_fits(j);
+}
 
 int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy *policy, struct err **e)
 {

@@ -55,7 +55,13 @@ void proxyctl_destroy(struct proxyctl *p);
 int proxyctl_pidfd(const struct proxyctl *p); /* -1 while it is being restarted */
 pid_t proxyctl_pid(const struct proxyctl *p); /* 0 likewise */
 
-/* Per app; unknown apps are made on first use. */
+/* Calls fn once, when the proxy has taken everything it was told so far; when it dies before, the next proxy
+ * counts. Never from within this call. proxyctl_destroy() calls those that still wait. */
+typedef void proxyctl_sync_fn(void *data);
+void proxyctl_sync(struct proxyctl *p, proxyctl_sync_fn *fn, void *data);
+
+/* Per app; unknown apps are made on first use. A policy that is refused leaves the one before in force. */
+bool proxyctl_policy_fits(const struct policy *policy); /* is it small enough to be handed over? */
 int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy *policy, struct err **e);
 int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n,
 			   struct err **e);

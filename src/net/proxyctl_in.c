@@ -57,6 +57,16 @@ static void on_counters(struct pc_in *in, const struct js *m)
 	}
 }
 
+static void on_synced(struct pc_in *in, const struct js *m)
+{
+	int64_t n = js_int_or(m, "n", 0);
+
+	if (n < 1)
+		complain(in, "an answer to nothing");
+	else
+		in->synced(in->data, (uint64_t)n);
+}
+
 static void on_event(struct pc_in *in, const struct js *m)
 {
 	const struct js *event = js_get(m, "event");
@@ -90,6 +100,8 @@ void pc_message(struct pc_in *in, const struct js *m)
 		on_counters(in, m);
 	else if (str_eq(type, "event"))
 		on_event(in, m);
+	else if (str_eq(type, "synced"))
+		on_synced(in, m);
 	else if (str_eq(type, "hello"))
 		on_hello(in, m);
 	else

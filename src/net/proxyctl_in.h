@@ -15,6 +15,7 @@ struct pc_in {
 	struct pc_app *const *apps;
 	void (*event)(void *data, const struct js *event);
 	void (*need)(void *data, struct pc_app *a, size_t n); /* n: 0 to PC_POOL_MAX */
+	void (*synced)(void *data, uint64_t n);
 	void *data;
 	bool complained; /* about this proxy; false for a new one */
 };

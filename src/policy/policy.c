@@ -111,6 +111,11 @@ int policy_add_connect(struct policy *p, const char *text, const char *origin, s
 	return 0;
 }
 
+void policy_set_egress(struct policy *p, enum egress e)
+{
+	p->egress = e;
+}
+
 void policy_set_sni_match(struct policy *p, bool on)
 {
 	p->sni_match = on;

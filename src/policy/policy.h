@@ -142,3 +142,25 @@ void policy_decide_own(uint16_t port, struct verdict *ret);
  * all of it. */
 void policy_decide_answer(const struct policy *p, const char *host, uint16_t port, const struct verdict *by,
 			  const struct addr *answer, size_t n, struct verdict *ret);
+
+/* --- rules as texts (src/policy/probe.c): for those who change them --- */
+enum policy_key { POLICY_ALLOW, POLICY_DENY, POLICY_ADDRESS };
+const char *policy_key_name(enum policy_key key); /* "Allow", "Deny", "AllowAddress" */
+int policy_add(struct policy *p, enum policy_key key, const char *text, const char *origin, struct err **e);
+void policy_set_egress(struct policy *p, enum egress e);
+/* The key of the line that grants `text`: Allow= where that is valid, else AllowAddress=. -1 with the reason;
+ * err_code EPERM when nothing may ever grant it, EINVAL when it is no rule. */
+int policy_grant_key(const char *text, enum policy_key *ret, struct err **e);
+/* The same rule in its one form: lower case, addresses as addr_format() writes them. Owned by caller. */
+int policy_canon_rule(enum policy_key key, const char *text, char **ret, struct err **e);
+/* What the policy says to what a rule names: each of its ports, of a range the first and the last; of a network the
+ * first address, of a wildcard the host itself. */
+struct policy_answer {
+	unsigned ports, refused;
+	uint16_t port;          /* the first that is refused, */
+	struct verdict verdict; /* and why */
+};
+int policy_answer_rule(const struct policy *p, enum policy_key key, const char *text, struct policy_answer *ret,
+		       struct err **e);
+/* Does a line grant anything that Deny=TEXT would take away? Deny= lines are not looked at. */
+bool policy_grants_any(const struct policy *p, const char *text);

@@ -90,8 +90,8 @@ static int split_port(const char *text, const char **ret_host, size_t *ret_len, 
 static int closed_error(enum addr_class c, struct err **e)
 {
 	if (c == ADDR_LOOPBACK)
-		return err_set(e, EINVAL, "this machine is never granted by a rule: use Loopback=PORT");
-	return err_set(e, EINVAL, "%s addresses are never granted", addr_class_name(c));
+		return err_set(e, EPERM, "this machine is never granted by a rule: use Loopback=PORT");
+	return err_set(e, EPERM, "%s addresses are never granted", addr_class_name(c));
 }
 
 static int address_rule(const struct addr *a, const char *shown, enum rule_key key, struct rule *r,

@@ -114,7 +114,7 @@ static void proxy(struct plan_ctx *c)
 					    "https_proxy", "ALL_PROXY",  "all_proxy"};
 	struct strv *env = &c->plan->env;
 
-	if (c->u->egress == UNIT_EGRESS_OFF || !c->plan->netns)
+	if ((c->u->egress == UNIT_EGRESS_OFF && !c->w->reaches_out) || !c->plan->netns)
 		return;
 	for (size_t i = 0; i < ELEMENTS(names); i++)
 		env_set(env, names[i], PLAN_PROXY_URL);

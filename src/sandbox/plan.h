@@ -105,6 +105,7 @@ struct plan_world {
 	char *const *environ; /* of the supervisor: PassEnvironment= and LANG, TZ, TERM are taken from it */
 	struct plan_fs fs;
 	struct plan_memo *memo;   /* the one behind `fs`; NULL: none */
+	bool reaches_out;         /* rules given at run time open a network that the unit leaves shut */
 	const char *program_dirs; /* instead of PLAN_PROGRAM_DIRS; may be NULL */
 };
 

@@ -29,6 +29,33 @@ struct policy *rules_of_unit(const struct unit *u, struct err **e)
 	return p;
 }
 
+enum egress rules_egress(const struct unit *u, const struct rules_extra *v, size_t n)
+{
+	bool grants = false;
+
+	for (size_t i = 0; i < n; i++)
+		grants |= v[i].key != POLICY_DENY;
+	if (u->egress == UNIT_EGRESS_OFF && !u->egress_origin && grants)
+		return EGRESS_HOSTS;
+	return (enum egress)u->egress;
+}
+
+struct policy *rules_with(const struct unit *u, const struct rules_extra *v, size_t n, struct err **e)
+{
+	struct policy *p = rules_of_unit(u, e);
+
+	if (!p)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		if (policy_add(p, v[i].key, v[i].text, v[i].origin, e) < 0) {
+			(void)err_wrap(e, "%s", v[i].origin);
+			policy_destroy(p);
+			return NULL;
+		}
+	policy_set_egress(p, rules_egress(u, v, n));
+	return p;
+}
+
 void rules_wire_checks(struct unit_dirs *d)
 {
 	d->check_host_rule = policy_check_host_rule;

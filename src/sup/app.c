@@ -18,6 +18,7 @@ struct app *app_create(struct sup *s, const char *name)
 	*at = a;
 	s->n_apps++;
 	action_init(a);
+	live_init(a);
 	return a;
 }
 
@@ -39,6 +40,7 @@ void app_free(struct app *a)
 	a->sup->n_apps--;
 	command_abandon(a, "the app was removed");
 	action_finish(a);
+	live_finish(a);
 	run_release(a);
 	listener_release(a);
 	if (a->sup->proxy)

@@ -8,6 +8,8 @@
  *   run.c       from a definition to a process, and its end
  *   listener.c  ports of the host
  *   network.c   policy, gate, jail sockets: the proxy's view of an app
+ *   liverules.c rules given at run time (pure)
+ *   live.c      such rules given, taken, ended
  *   reclaim.c   a port taken by an orphan
  *   command.c   requests that wait for a result
  *   reload.c    apps.d as a diff
@@ -26,6 +28,7 @@
 #include "monitor/ready.h"
 #include "sandbox/backend.h"
 #include "sup/instance.h"
+#include "sup/liverules.h"
 #include "sup/restart.h"
 #include "sup/states.h"
 #include "sup/sup.h"
@@ -100,6 +103,9 @@ struct app {
 	int userns_fd, netns_fd; /* kept for the http readiness check only */
 	struct ready *ready;
 	char *capture; /* how its connections are caught, net_capture_text(); NULL: not known, or no jail */
+	bool reaches_out; /* its jail was made with a way to the network */
+	struct liverules live;
+	struct loop_timer live_timer; /* the next of them ends */
 
 	struct listener *listeners;
 	size_t n_listeners;
@@ -211,6 +217,13 @@ reclaim_describe(uint16_t port); /* "pid 41 (python3 -m http.server) in /home/an
 /* network.c */
 int network_apply(struct app *a, struct err **e); /* rules and listeners to the proxy, when they changed */
 void network_gate(struct app *a);                 /* what the state says */
+enum egress network_egress(const struct app *a);  /* of the unit in force and the rules given at run time */
+struct policy *network_policy(const struct unit *u, const struct liverules *live, struct err **e);
+/* Can a whole policy of them be handed to the proxy? */
+int network_policy_fits(const struct unit *u, const struct liverules *live, struct err **e);
+/* Other run-time rules in place of a->live, whose content moves out to `rules`. On failure nothing changes. */
+int network_swap_rules(struct app *a, struct liverules *rules, struct err **e);
+bool network_restart_needed(const struct app *a); /* it runs without the way out that its rules now open */
 void network_attach(struct app *a, struct launch_done *done);
 void network_detach(struct app *a);
 int network_connect(void *data, uint16_t port); /* for the http readiness check */
@@ -221,6 +234,11 @@ struct network_plan {
 };
 int network_plan(struct app *a, struct network_plan *ret, struct err **e);
 int network_inside(void *net_plan, struct launch_sockets *out, struct err **e);
+
+/* live.c */
+void live_init(struct app *a);
+void live_finish(struct app *a);
+struct js *live_rules(const struct app *a); /* for status */
 
 /* command.c */
 void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */

@@ -26,13 +26,66 @@ static int tell_listeners(struct app *a, struct err **e)
 	return proxyctl_set_listeners(a->sup->proxy, a->name, v, n, e);
 }
 
-static int tell_policy(struct app *a, struct err **e)
+/* The rules of `live` for the functions of src/sandbox. Owned by caller; the texts are not. */
+static struct rules_extra *extras(const struct liverules *live)
 {
-	struct policy *p = rules_of_unit(a->unit, e);
+	struct rules_extra *v = xcalloc(live->n, sizeof *v);
+
+	for (size_t i = 0; i < live->n; i++)
+		v[i] = (struct rules_extra){live->v[i].key, live->v[i].text, live->v[i].origin};
+	return v;
+}
+
+enum egress network_egress(const struct app *a)
+{
+	CLEANUP_FREE struct rules_extra *v = extras(&a->live);
+
+	return rules_egress(a->unit, v, a->live.n);
+}
+
+struct policy *network_policy(const struct unit *u, const struct liverules *live, struct err **e)
+{
+	CLEANUP_FREE struct rules_extra *v = extras(live);
+
+	return rules_with(u, v, live->n, e);
+}
+
+static int tell_policy(struct app *a, const struct liverules *live, struct err **e)
+{
+	struct policy *p = network_policy(a->unit, live, e);
 	int r = p ? proxyctl_set_policy(a->sup->proxy, a->name, p, e) : -1;
 
 	policy_destroy(p);
 	return r;
+}
+
+int network_policy_fits(const struct unit *u, const struct liverules *live, struct err **e)
+{
+	struct policy *p = network_policy(u, live, e);
+	bool fits = p && proxyctl_policy_fits(p);
+
+	if (p && !fits)
+		(void)err_set(e, EMSGSIZE, "the network rules are too many to hand to sbxsv-proxy");
+	policy_destroy(p);
+	return fits ? 0 : -1;
+}
+
+int network_swap_rules(struct app *a, struct liverules *rules, struct err **e)
+{
+	struct liverules before = a->live;
+	int r = a->network_told ? tell_policy(a, rules, e) : network_policy_fits(a->unit, rules, e);
+
+	if (r < 0)
+		return -1;
+	a->live = *rules;
+	*rules = before;
+	return 0;
+}
+
+bool network_restart_needed(const struct app *a)
+{
+	return app_alive(a) && !a->no_jail && a->unit && !a->reaches_out &&
+	       network_egress(a) != EGRESS_OFF;
 }
 
 int network_apply(struct app *a, struct err **e)
@@ -45,7 +98,7 @@ int network_apply(struct app *a, struct err **e)
 		a->gate_told = false;
 		return 0;
 	}
-	if (tell_listeners(a, e) < 0 || tell_policy(a, e) < 0)
+	if (tell_listeners(a, e) < 0 || tell_policy(a, &a->live, e) < 0)
 		return -1;
 	a->network_told = true;
 	return 0;
@@ -94,13 +147,14 @@ int network_plan(struct app *a, struct network_plan *ret, struct err **e)
 	const struct unit *u = a->unit;
 	struct policy *rules;
 
-	*ret = (struct network_plan){.net = {.egress = u->egress != UNIT_EGRESS_OFF,
+	*ret = (struct network_plan){.net = {.egress = network_egress(a) != EGRESS_OFF,
 					     .ports_only = net_ports_only(),
 					     .loopback = u->loopback,
 					     .n_loopback = u->n_loopback}};
+	a->reaches_out = ret->net.egress;
 	if (!ret->net.egress)
 		return 0;
-	rules = rules_of_unit(u, e);
+	rules = network_policy(u, &a->live, e);
 	if (!rules)
 		return -1;
 	ret->net.ports = ret->ports;

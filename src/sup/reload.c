@@ -16,6 +16,7 @@
  * A directory that cannot be read says nothing about its apps: all go on, and status shows the problem.
  */
 #include "sup/app.h"
+#include "base/file.h"
 #include "base/log.h"
 #include <errno.h>
 
@@ -103,8 +104,17 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 {
 	struct unit *u = TAKE_PTR(en->unit);
 	bool was_broken = a->broken, first = !a->unit;
+	CLEANUP_ERR struct err *e = NULL;
 	unsigned flags;
 
+	/* Rules that the proxy would refuse are an error like any other: what runs keeps those it has. */
+	if (!first && unit_diff(app_newest(a), u) && app_jailed(u) &&
+	    network_policy_fits(u, &a->live, &e) < 0) {
+		unit_problem_add(&en->problems, path_basename(u->file), 0, "%s", err_msg(e));
+		unit_free(u);
+		adopt_broken(a, en, r);
+		return;
+	}
 	a->broken = false;
 	unit_problems_clear(&a->problems);
 	if (first) {

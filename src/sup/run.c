@@ -204,7 +204,8 @@ static struct plan *make_plan(struct app *a, struct err **e)
 			       .others_data = &others_data,
 			       .environ = a->sup->environ,
 			       .fs = a->sup->memo ? plan_memo_fs(a->sup->memo) : plan_fs_real(),
-			       .memo = a->sup->memo};
+			       .memo = a->sup->memo,
+			       .reaches_out = network_egress(a) != EGRESS_OFF};
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 

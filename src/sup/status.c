@@ -181,7 +181,9 @@ static struct js *short_status(const struct app *a)
 		js_add_str(o, "hint", a->hint);
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
-	js_add_bool(o, "restart_needed", app_alive(a) && ((a->newest && !a->broken) || a->sees_newcomer));
+	js_add_bool(o, "restart_needed",
+		    app_alive(a) &&
+			    ((a->newest && !a->broken) || a->sees_newcomer || network_restart_needed(a)));
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);
@@ -210,18 +212,20 @@ static struct js *strv_js(const struct strv *l)
 }
 
 /* Of the definition in force: what the running process was started with. */
-static void add_rules(struct js *o, const struct unit *u)
+static void add_rules(struct js *o, const struct app *a)
 {
+	const struct unit *u = a->unit;
 	struct js *loopback = js_arr();
 
 	js_add_str(o, "file", u->file);
 	js_add(o, "sources", strv_js(&u->sources));
 	js_add(o, "not_in_force", strv_js(&u->not_in_force));
 	js_add_str(o, "read_mode", unit_read_mode_name(u->read_mode));
-	js_add_str(o, "egress", egress_name((enum egress)u->egress));
+	js_add_str(o, "egress", egress_name(network_egress(a)));
 	js_add(o, "allow", list_js(&u->allow));
 	js_add(o, "deny", list_js(&u->deny));
 	js_add(o, "allow_address", list_js(&u->allow_address));
+	js_add(o, "live_rules", live_rules(a));
 	js_add(o, "secrets", list_js(&u->secret));
 	for (size_t i = 0; i < u->n_loopback; i++)
 		js_push_int(loopback, u->loopback[i]);
@@ -282,7 +286,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 		return NULL;
 	o = short_status(a);
 	if (a->unit)
-		add_rules(o, a->unit);
+		add_rules(o, a);
 	if (a->run_user)
 		js_add_str(o, "user", a->run_user);
 	if (a->last_exit.known)

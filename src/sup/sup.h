@@ -47,6 +47,20 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *app, bool wait, 
 		 void *data);
 int sup_kill(struct sup *s, const char *app, int sig,
 	     struct err **e); /* code 4 via err_code ENOENT, ESRCH not running */
+/* A rule at run time, `sbxsv allow` and `deny`. */
+struct sup_rule {
+	bool deny;
+	const char *host; /* as typed: HOST, HOST:PORT, an address */
+	int64_t for_ms;   /* 0: until the supervisor ends */
+	bool saved;       /* it was written into a drop-in just now: read it, and wait until it is in force */
+};
+/* Called once, maybe before sup_rule() returns, when the proxy judges by it. `result` (owned by the callee):
+ * {"code","message"} and, where they mean something, "rule", "expires_ms", "dropped", "partly", "already",
+ * "restart_needed", "running"; see sbxsv-api(7). */
+typedef void sup_rule_done_fn(void *data, struct js *result);
+void sup_rule(struct sup *s, const char *app, const struct sup_rule *r, sup_rule_done_fn *done, void *data);
+/* Calls done when the proxy has taken all rules there are, maybe before it returns. */
+void sup_settle_rules(struct sup *s, void (*done)(void *data), void *data);
 /* Report: {"added":[..],"removed":[..],"restarted":[..],"live":[..],"unchanged":N,"problems":["file:line:
  * text"]} */
 struct js *sup_reload(struct sup *s);

@@ -192,5 +192,8 @@ bool unit_path_exists(const char *path); /* a dangling symlink exists */
 /* All sources of a unit but its profile. -1: nothing was readable. */
 int unit_sources_read(const struct unit_dirs *d, const char *name, struct sources *ret, char **ret_path,
 		      struct unit_problems *p);
+/* The unit with `text` in place of one of its own drop-ins, or with one more; text NULL: as it is. */
+struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, const char *shown, const char *path,
+			       const char *text, struct unit_problems *p);
 struct unit *unit_load_with(const struct unit_dirs *d, const char *name, struct unit_problems *p,
 			    struct assigns *ret_assigns);

@@ -235,6 +235,8 @@ static void derive(struct build *b)
 	u->app_directory_origin = ad ? xstrdup(ad->origin) : wd ? xstrdup(wd->origin) : NULL;
 	if (!unit_state_of(b->states, "Ready", "Type"))
 		u->ready = u->n_listen ? UNIT_READY_LISTEN : UNIT_READY_EXEC;
+	if (egress && egress->layer != LAYER_PROFILE)
+		u->egress_origin = xstrdup(egress->origin);
 	/* Egress=off of a profile is a default like any other: Allow= of the unit overrules it. */
 	if (u->egress == UNIT_EGRESS_OFF && (!egress || egress->layer == LAYER_PROFILE) &&
 	    (u->allow.n || u->allow_address.n)) {

@@ -254,6 +254,52 @@ static struct build_env disk_env(struct disk *k)
 
 /* --- loading --- */
 
+/* Puts `text` where a drop-in of this name is read: those of the unit's own directory are the last, sorted. */
+static void put_source(struct sources *s, const char *shown, const char *path, const char *text)
+{
+	CLEANUP_FREE char *dir = path_dirname(shown);
+	struct source src = {.shown = xstrdup(shown),
+			     .path = path_join("/", path),
+			     .text = xstrdup(text),
+			     .len = strlen(text),
+			     .layer = LAYER_DROPIN};
+	size_t i = s->n;
+
+	while (i && path_is_below(s->v[i - 1].shown, dir) && strcmp(s->v[i - 1].shown, shown) > 0)
+		i--;
+	if (i && str_eq(s->v[i - 1].shown, shown)) {
+		struct sources old = {0};
+
+		VEC_GROW(old.v, old.n, old.cap);
+		old.v[old.n++] = s->v[i - 1];
+		unit_sources_finish(&old);
+		s->v[i - 1] = src;
+		return;
+	}
+	VEC_GROW(s->v, s->n, s->cap);
+	memmove(&s->v[i + 1], &s->v[i], (s->n - i) * sizeof *s->v);
+	s->v[i] = src;
+	s->n++;
+}
+
+struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, const char *shown,
+			       const char *path, const char *text, struct unit_problems *p)
+{
+	CLEANUP(disk_finish) struct disk k = {.d = d};
+	const struct build_env env = disk_env(&k);
+	CLEANUP(unit_sources_finish) struct sources s = {0};
+	CLEANUP_FREE char *file = NULL;
+	CLEANUP_UNIT struct unit *u = NULL;
+	int r = unit_sources_read(d, name, &s, &file, p);
+
+	if (r < 0)
+		return NULL;
+	if (text)
+		put_source(&s, shown, path, text);
+	u = unit_build(&env, name, file, &s, p, NULL);
+	return r == 0 ? TAKE_PTR(u) : NULL;
+}
+
 static struct unit *load_one(struct disk *k, const char *name, struct unit_problems *p,
 			     struct assigns *ret_assigns)
 {

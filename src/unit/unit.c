@@ -15,6 +15,7 @@ void unit_free(struct unit *u)
 	free(u->working_directory_origin);
 	free(u->app_directory_origin);
 	free(u->upstream_proxy_origin);
+	free(u->egress_origin);
 	strv_clear(&u->sources);
 	strv_clear(&u->not_in_force);
 	free(u);

@@ -103,6 +103,7 @@ struct unit {
 	bool nested_sandbox, bind_declared;
 	/* [Network] */
 	enum unit_egress egress;
+	char *egress_origin; /* of Egress= in the unit or a drop-in; NULL: default, profile, or implied */
 	struct unit_list connect, allow, deny, allow_address;
 	struct unit_listen *listen;
 	size_t n_listen;
@@ -252,6 +253,27 @@ enum {
 unsigned unit_diff(const struct unit *before, const struct unit *after);
 /* The merged unit with the origin of each line, for `sbxsv cat --effective`. Owned by caller. */
 char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_problems *p);
+
+/* --- changing a unit: what `allow --save` writes (dropin.c) --- */
+#define UNIT_ALLOW_DROPIN "50-allow.conf"
+struct unit_edit { /* of one word of a list key of [Network] */
+	const char *key, *text;
+	bool remove;
+};
+/* The text of a drop-in with the edits made: a word that is there already is not added, a line left without a word
+ * goes, all other lines stay. Pure; owned by caller. */
+char *unit_edit_text(const char *text, const struct unit_edit *v, size_t n);
+/* May the unit be like that? -1 with the reason. */
+typedef int unit_accept_fn(void *data, const struct unit *u, struct err **e);
+struct unit_dropin {
+	char *path;   /* owned by caller */
+	bool changed; /* false: it said so already */
+};
+/* Makes the edits in NAME.app.d/50-allow.conf, or leaves everything as it is: -1 with *e, and with the problems of
+ * the whole unit when it would have some. */
+int unit_dropin_edit(const struct unit_dirs *d, const char *name, const struct unit_edit *v, size_t n,
+		     unit_accept_fn *accept, void *data, struct unit_dropin *ret, struct unit_problems *p,
+		     struct err **e);
 
 /* --- sbxsv.conf --- */
 struct conf {

@@ -22,6 +22,13 @@ static void on_event(void *data, const struct js *event)
 	assert(pc_app_find(apps, app) && str_eq(type, "violation") && text);
 }
 
+static void on_synced(void *data, uint64_t n)
+{
+	(void)data;
+	if (!n)
+		abort();
+}
+
 static void on_need(void *data, struct pc_app *a, size_t n)
 {
 	size_t *made = data;
@@ -49,7 +56,7 @@ static void check(const struct pc_app *a)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t made = 0;
-	struct pc_in in = {.apps = &apps, .event = on_event, .need = on_need, .data = &made};
+	struct pc_in in = {.apps = &apps, .event = on_event, .need = on_need, .synced = on_synced, .data = &made};
 	const char *at = (const char *)data, *end = at + size;
 
 	log_init("fuzz", LOG_LEVEL_ERROR);

@@ -109,6 +109,24 @@ int sup_kill(struct sup *s, const char *app, int sig, struct err **e)
 	return 0;
 }
 
+void sup_rule(struct sup *s, const char *app, const struct sup_rule *r, sup_rule_done_fn *done, void *data)
+{
+	struct js *j = js_obj();
+
+	js_add_int(j, "code", sup_has_app(s, app) ? 0 : 4);
+	js_add_str(j, "message", r->deny ? "denied" : "allowed");
+	js_add_str(j, "rule", r->host);
+	js_add_int(j, "for_ms", r->for_ms);
+	js_add_bool(j, "saved", r->saved);
+	done(data, j);
+}
+
+void sup_settle_rules(struct sup *s, void (*done)(void *data), void *data)
+{
+	(void)s;
+	done(data);
+}
+
 struct js *sup_reload(struct sup *s)
 {
 	struct js *j = js_obj();

@@ -24,6 +24,18 @@ test_policy_SOURCES = tests/unit/test_policy.c
 test_policy_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_policy_LDADD = libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += test_liverules
+TESTS += test_liverules
+test_liverules_SOURCES = tests/unit/test_liverules.c
+test_liverules_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_liverules_LDADD = libsup.a libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += test_dropin
+TESTS += test_dropin
+test_dropin_SOURCES = tests/unit/test_dropin.c
+test_dropin_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_dropin_LDADD = $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += test_request
 TESTS += test_request
 test_request_SOURCES = tests/unit/test_request.c
