@@ -206,7 +206,7 @@ static int split_target(const char *text, char **ret_host, uint16_t *ret_port)
 	const char *colon = strrchr(text, ':'), *end;
 	struct addr a;
 
-	*ret_port = 443;
+	*ret_port = 0;
 	if (text[0] == '[') {
 		end = strchr(text, ']');
 		if (!end || (end[1] && (end[1] != ':' || parse_port(end + 2, ret_port))))
@@ -280,6 +280,20 @@ static int decide(const struct policy *p, const char *host, uint16_t port, struc
 	return 0;
 }
 
+/* Asked without a port, and 443 is not allowed: is another? That is when policy DNS knows the name. */
+static bool decide_any_port(const struct policy *p, const char *host, struct verdict *ret)
+{
+	char canonical[HOST_MAX];
+	struct verdict v;
+
+	if (host_canon(host, strlen(host), canonical, NULL))
+		return false;
+	policy_decide_name(p, canonical, &v);
+	if (v.action == VERDICT_ALLOW)
+		*ret = v;
+	return v.action == VERDICT_ALLOW;
+}
+
 static int check_allow(struct cli *c, const char *app, const char *target)
 {
 	CLEANUP_ERR struct err *e = NULL;
@@ -287,11 +301,15 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	CLEANUP_FREE char *host = NULL, *shown = NULL, *line = NULL;
 	struct policy *p;
 	struct verdict v;
-	uint16_t port = 443;
+	const char *how;
+	uint16_t port;
+	bool any;
 	int code = CLI_FAILED;
 
 	if (split_target(target, &host, &port))
 		return cli_usage(&cmd_check, "check --allow: \"%s\" is not HOST or HOST:PORT", target);
+	any = port == 0;
+	port = any ? 443 : port;
 	u = subject_load(c, app, &code);
 	if (!u)
 		return code;
@@ -308,16 +326,19 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 		policy_destroy(p);
 		return cli_fail(CLI_FAILED, "%s", err_msg(e));
 	}
+	how = "by its name; every address it resolves to must be public too";
+	if (any && v.action == VERDICT_DENY && decide_any_port(p, host, &v)) {
+		how = "by its name, and not at port 443 but at those of the rule";
+		free(shown);
+		shown = xstrdup(host);
+	}
 	policy_destroy(p);
 	if (v.action == VERDICT_DENY && is_loopback(host)) {
 		line = xasprintf("Loopback=%u", port);
 		return answer(c, false, shown, v.rule, v.reason, line);
 	}
 	return answer(c, v.action == VERDICT_ALLOW, shown, v.rule,
-		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address
-			      ? "by its name; every address it resolves to must be public too"
-			      : v.reason,
-		      v.hint);
+		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address ? how : v.reason, v.hint);
 }
 
 /* Links of the disk are resolved as far as the path exists; below that it is taken as it is. */

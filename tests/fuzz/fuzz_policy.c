@@ -58,6 +58,28 @@ static void fuzz_host(const char *text, size_t len)
 	policy_destroy(p);
 }
 
+/* Looked up exactly when some port of all may be connected to: the ports next to each bound of the rules are enough. */
+static void check_lookup(const struct policy *p, const char *host, const char *text)
+{
+	struct verdict name, v;
+	bool any = false;
+	unsigned long at;
+
+	policy_decide_name(p, host, &name);
+	for (const char *s = text; *s && !any; s++) {
+		at = strtoul(s, NULL, 10);
+		for (unsigned long port = at ? at - 1 : 0; port <= at + 1 && port <= UINT16_MAX; port++) {
+			policy_decide_host(p, host, (uint16_t)port, &v);
+			any = any || v.action == VERDICT_ALLOW;
+		}
+	}
+	for (size_t i = 0; i < 6 && !any; i++) {
+		policy_decide_host(p, host, (const uint16_t[]){1, 80, 443, 8080, 8443, UINT16_MAX}[i], &v);
+		any = v.action == VERDICT_ALLOW;
+	}
+	assert(any == (name.action == VERDICT_ALLOW));
+}
+
 static void fuzz_addr(const char *bytes, size_t len)
 {
 	struct addr a = {.family = AF_INET6};
@@ -108,6 +130,7 @@ static void fuzz_rule(const char *text)
 	assert((policy_set_upstream(p, text, "o:5", NULL) == 0) == (policy_check_upstream(text, NULL) == 0));
 	assert((policy_add_no_proxy(p, text, "o:6", NULL) == 0) == (policy_check_no_proxy(text, NULL) == 0));
 	round_trip(p);
+	check_lookup(p, "x.com", text);
 	for (size_t i = 0; i < ELEMENTS(closed); i++) {
 		assert(host_parse_addr(closed[i], strlen(closed[i]), &a) == 0 &&
 		       never_granted(addr_classify(&a)));
@@ -119,6 +142,31 @@ static void fuzz_rule(const char *text)
 	policy_decide_host(p, "com", 443, &v);
 	assert(v.action == VERDICT_DENY);
 	policy_destroy(p);
+}
+
+/* Lines of rules, the first byte of each says which; is a name looked up exactly when it can be reached? */
+static void fuzz_rules(const char *text)
+{
+	struct policy *p = policy_create(EGRESS_HOSTS), *all = policy_create(EGRESS_ALL);
+	CLEANUP_FREE char *copy = xstrdup(text);
+	char *rest = copy, *line;
+
+	while ((line = strsep(&rest, "\n")))
+		for (unsigned i = 0; i < 2 && *line; i++) {
+			struct policy *to = i ? all : p;
+
+			if (line[0] == '-')
+				(void)policy_add_deny(to, line + 1, NULL, NULL);
+			else if (line[0] == '=')
+				(void)policy_add_connect(to, line + 1, NULL, NULL);
+			else
+				(void)policy_add_allow(to, line, NULL, NULL);
+		}
+	check_lookup(p, "x.com", text);
+	check_lookup(all, "x.com", text);
+	check_lookup(p, "a.x.com", text);
+	policy_destroy(p);
+	policy_destroy(all);
 }
 
 static void fuzz_json(const char *text, size_t len)
@@ -139,13 +187,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 1 || size > 65536)
 		return 0;
-	switch (data[0] % 4) {
+	switch (data[0] % 5) {
 	case 0:
 		fuzz_host(text, size - 1);
 		break;
 	case 1:
 		copy = xstrndup(text, size - 1);
 		fuzz_rule(copy);
+		free(copy);
+		break;
+	case 4:
+		copy = xstrndup(text, size - 1);
+		fuzz_rules(copy);
 		free(copy);
 		break;
 	case 2:

@@ -35,3 +35,13 @@ fuzz_wire_LDADD = libnet.a libpolicy.a $(BASE_LIBS) $(MNL_LIBS)
 endif
 # written from the corpus
 EXTRA_DIST += tests/fuzz/seeds_from_corpus.py tests/fuzz/seeds/dns tests/fuzz/seeds/socks
+EXTRA_DIST += tests/fuzz/seeds/names
+if FUZZERS
+check_PROGRAMS += fuzz_dns fuzz_names
+fuzz_dns_SOURCES = tests/fuzz/fuzz_dns.c
+fuzz_dns_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_dns_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+fuzz_names_SOURCES = tests/fuzz/fuzz_names.c
+fuzz_names_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_names_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+endif

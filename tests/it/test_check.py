@@ -78,7 +78,8 @@ def ask(inst, *args):
 
 
 def test_hosts(inst):
-    good(inst, network="Allow=x.com\nAllow=*.y.org:8000-8100\nDeny=bad.y.org\nAllowAddress=192.168.7.1:5432\nLoopback=6379\n")
+    good(inst, network="Allow=x.com\nAllow=*.y.org:8000-8100\nDeny=bad.y.org\nAllowAddress=192.168.7.1:5432\nLoopback=6379\n"
+         "Allow=git.test:22\n")
     for target, want, rule in [
             ("x.com", True, "a.app:5 Allow=x.com"),
             ("X.COM.:443", True, "a.app:5"),
@@ -100,6 +101,9 @@ def test_hosts(inst):
         assert rule in j["rule"], (target, j)
     allowed, out, j = ask(inst, "--allow", "a", "new.example.com")
     assert not allowed and "Allow=new.example.com" in out and j["hint"] == "Allow=new.example.com"
+    # without a port: 443, or else any that a rule has
+    assert ask(inst, "--allow", "a", "git.test")[2]["rule"].endswith("Allow=git.test:22")
+    assert not ask(inst, "--allow", "a", "git.test:443")[0]
     assert ask(inst, "--allow", "a", "localhost:1234")[2]["hint"] == "Loopback=1234"
 
 

@@ -652,6 +652,97 @@ static void test_many(void **state)
 	policy_destroy(p);
 }
 
+/* Looked up at all: when some port is allowed; by the verdict of that port. */
+static void expect_name(const struct policy *p, const char *host, bool allowed, const char *rule,
+			const char *hint)
+{
+	struct verdict v;
+
+	policy_decide_name(p, host, &v);
+	if ((v.action == VERDICT_ALLOW) != allowed)
+		fail_msg("%s: %s by %s", host, allowed ? "denied" : "allowed", v.rule);
+	assert_string_equal(v.rule, rule);
+	assert_string_equal(v.hint, hint);
+	assert_true(v.reason[0]);
+}
+
+static void test_lookups(void **state)
+{
+	static const struct {
+		const char *key, *text;
+	} rules[] = {
+		{"A", "x.com"},
+		{"A", "*.w.com"},
+		{"A", "git.com:22"},
+		{"A", "range.com:1000-2000"},
+		{"D", "no.w.com"},
+		{"D", "range.com:1-1499"},
+		{"D", "range.com:1500"},
+		{"A", "gone.com:22"},
+		{"D", "gone.com:20-30"},
+		{"A", "two.com:22"},
+		{"A", "two.com"},
+		{"D", "two.com:22"},
+		{"A", "last.com:65535"},
+		{"D", "last.com:1-65534"},
+		{"A", "shut.com:65535"},
+		{"D", "*.shut.com:65535"},
+		{"D", "pieces.com:1-79"},
+		{"D", "pieces.com:80"},
+		{"D", "*.pieces.com:81-65535"},
+		{"A", "pieces.com:1-65535"},
+	};
+	struct policy *p = policy_create(EGRESS_HOSTS), *off = policy_create(EGRESS_OFF);
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(rules); i++)
+		assert_int_equal(rules[i].key[0] == 'A' ? policy_add_allow(p, rules[i].text, "f:1", NULL)
+							: policy_add_deny(p, rules[i].text, "f:2", NULL),
+				 0);
+	expect_name(p, "x.com", true, "f:1 Allow=x.com", "");
+	expect_name(p, "w.com", true, "f:1 Allow=*.w.com", "");
+	expect_name(p, "a.b.w.com", true, "f:1 Allow=*.w.com", "");
+	expect_name(p, "no.w.com", false, "f:2 Deny=no.w.com", "");
+	expect_name(p, "a.no.w.com", true, "f:1 Allow=*.w.com", "");
+	expect_name(p, "git.com", true, "f:1 Allow=git.com:22", "");
+	expect_name(p, "range.com", true, "f:1 Allow=range.com:1000-2000", "");
+	expect_name(p, "gone.com", false, "f:2 Deny=gone.com:20-30", "");
+	expect_name(p, "two.com", true, "f:1 Allow=two.com", "");
+	expect_name(p, "last.com", true, "f:1 Allow=last.com:65535", "");
+	expect_name(p, "shut.com", false, "f:2 Deny=*.shut.com:65535", "");
+	expect_name(p, "pieces.com", false, "f:2 Deny=pieces.com:1-79", "");
+	expect_name(p, "evil.com", false, "default-deny", "Allow=evil.com");
+	expect_name(p, "com", false, "default-deny", "");
+	expect_name(p, "localhost", false, "closed: loopback", "Loopback=443");
+	expect_name(p, "metadata.google.internal", false, "closed: metadata", "");
+	expect_name(p, "X.com", false, "closed: bad name", "");
+	expect_name(p, "", false, "closed: bad name", "");
+
+	assert_int_equal(policy_add_allow(off, "x.com", "f:1", NULL), 0);
+	expect_name(off, "x.com", false, "default-deny", "Allow=x.com");
+	policy_destroy(p);
+	policy_destroy(off);
+}
+
+static void test_lookups_all(void **state)
+{
+	struct policy *p = policy_create(EGRESS_ALL);
+
+	(void)state;
+	expect_name(p, "x.com", true, "Egress=all", "");
+	assert_int_equal(policy_add_deny(p, "x.com:1-100", "f:2", NULL), 0);
+	assert_int_equal(policy_add_deny(p, "y.com", "f:3", NULL), 0);
+	expect_name(p, "x.com", true, "Egress=all", "");
+	expect_name(p, "y.com", false, "f:3 Deny=y.com", "");
+	assert_int_equal(policy_add_connect(p, "50,60-70", "f:4", NULL), 0);
+	expect_name(p, "x.com", false, "f:2 Deny=x.com:1-100", "");
+	expect_name(p, "z.com", true, "Egress=all", "");
+	assert_int_equal(policy_add_connect(p, "443", "f:5", NULL), 0);
+	expect_name(p, "x.com", true, "Egress=all", "");
+	expect_name(p, "metadata.google.internal", false, "closed: metadata", "");
+	policy_destroy(p);
+}
+
 static void test_empty(void **state)
 {
 	struct policy *p = policy_create(EGRESS_HOSTS);
@@ -676,7 +767,8 @@ int main(void)
 		cmocka_unit_test(test_rule_errors),   cmocka_unit_test(test_address_errors),
 		cmocka_unit_test(test_ports),         cmocka_unit_test(test_json),
 		cmocka_unit_test(test_json_strict),   cmocka_unit_test(test_many),
-		cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_empty),         cmocka_unit_test(test_lookups),
+		cmocka_unit_test(test_lookups_all),
 	};
 
 	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
