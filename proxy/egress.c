@@ -1,4 +1,4 @@
-/* The listeners, and the front of the HTTP proxy. */
+/* The listeners, and the front of the HTTP proxy: the first byte tells a client of SOCKS5 from one of HTTP. */
 #include "proxy/egress.h"
 #include "base/str.h"
 #include "proxy/control.h"
@@ -77,9 +77,19 @@ static enum parse body_check(struct setup *s)
 
 static void http_bytes(struct outgoing *c)
 {
+	static const uint8_t socks4_rejected[8] = {0, 0x5b}; /* SOCKS4: "request rejected or failed" */
 	struct setup *s = c->setup;
 	enum parse p;
 
+	if (s->buf[0] == 5) { /* no method begins with such a byte */
+		c->front = &front_socks;
+		front_socks.bytes(c);
+		return;
+	}
+	if (s->buf[0] == 4) { /* its names come after the address that a client made up for them: not here */
+		outgoing_answer(c, socks4_rejected, sizeof socks4_rejected);
+		return;
+	}
 	crash_page_enter(c->app);
 	p = request_parse(&s->req, s->buf, s->len);
 	if (p == PARSE_DONE)

@@ -23,6 +23,7 @@ libproxy_a_SOURCES = \
 	proxy/reply.c \
 	proxy/resolve.c proxy/resolve.h \
 	proxy/search.c proxy/search.h \
+	proxy/socks.c \
 	proxy/transparent.c \
 	proxy/tunnel.c
 PROXY_LIBS = libproxy.a libproxyparse.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)
@@ -40,4 +41,5 @@ libproxyparse_a_SOURCES = \
 	proxy/policyfile.c proxy/policyfile.h \
 	proxy/request.c proxy/request.h proxy/request_build.c \
 	proxy/sni.c proxy/sni.h \
+	proxy/socks_msg.c proxy/socks_msg.h \
 	proxy/target.h

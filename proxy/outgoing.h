@@ -13,6 +13,7 @@
 #include "proxy/request.h"
 #include "proxy/resolve.h"
 #include "proxy/sni.h"
+#include "proxy/socks_msg.h"
 #include "proxy/target.h"
 
 #define HEAD_LIMIT_MS  15000
@@ -47,12 +48,15 @@ struct front {
 	void (*fail)(struct outgoing *c, enum failure why, int errnum, const char *text);
 	void (*start)(struct outgoing *c, int upstream); /* connected; c->setup is released */
 };
-extern const struct front front_http, front_transparent;
+extern const struct front front_http, front_socks, front_transparent;
 
 /* What is needed until the connection is made. */
 struct setup {
 	struct target target;
-	struct request req;
+	union { /* of the front */
+		struct request req;
+		struct socks socks;
+	};
 	struct sni sni;
 	char *buf; /* the client's first bytes */
 	size_t len, cap;
@@ -128,7 +132,7 @@ void transparent_destroy(struct tports *t);      /* NULL is fine */
 
 /* Owns the upstream fd, releases c->setup. `granted` is said to the client first; the tunnel begins `used`
  * bytes after the start of c->setup->buf. */
-void tunnel_start(struct outgoing *c, int upstream, const char *granted, size_t granted_len, size_t used);
+void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t granted_len, size_t used);
 void tunnel_pass(struct outgoing *c, int upstream); /* its first bytes were judged already */
 void tunnel_late(struct outgoing *c); /* the deadline of the first bytes passed: ends the connection */
 void hello_free(struct hello *h);     /* NULL is fine */

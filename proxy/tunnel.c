@@ -210,7 +210,7 @@ static char *take_setup(struct outgoing *c, size_t *ret_len)
 	return buf;
 }
 
-void tunnel_start(struct outgoing *c, int upstream, const char *granted, size_t granted_len, size_t used)
+void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t granted_len, size_t used)
 {
 	int client = c->relay.io[0].fd;
 	size_t len;

@@ -19,6 +19,12 @@ fuzz_sni_SOURCES = tests/fuzz/fuzz_sni.c
 fuzz_sni_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_sni_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
 endif
+if FUZZERS
+check_PROGRAMS += fuzz_socks
+fuzz_socks_SOURCES = tests/fuzz/fuzz_socks.c
+fuzz_socks_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_socks_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+endif
 EXTRA_DIST += tests/fuzz/seeds/unit
 if FUZZERS
 check_PROGRAMS += fuzz_unit

@@ -8,6 +8,7 @@ EXTRA_DIST += tests/it/test_sup.py tests/it/test_sup_many.py
 EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py
 EXTRA_DIST += tests/it/test_jail_hidden.py
 EXTRA_DIST += tests/it/test_chaos.py
+EXTRA_DIST += tests/it/test_net_socks.py
 EXTRA_DIST += tests/it/test_corpus_live.py tests/it/test_proxy_hostile.py tests/lib/corpus.py
 check_PROGRAMS += proxy_quick
 proxy_quick_SOURCES = proxy/main.c tests/lib/quick_timers.c

@@ -47,6 +47,11 @@ TESTS += test_sni
 test_sni_SOURCES = tests/unit/test_sni.c
 test_sni_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_sni_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += test_socks
+TESTS += test_socks
+test_socks_SOURCES = tests/unit/test_socks.c
+test_socks_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_socks_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 endif
 
 if HAVE_CMOCKA
