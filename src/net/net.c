@@ -46,11 +46,11 @@ static int routes(bool *ret_v6, struct err **e)
 	if (s < 0)
 		return err_sys(e, errno, "cannot make a netlink socket");
 	(void)inet_pton(AF_INET, NET_PROXY_ADDRESS, &proxy);
-	if (nl_any_ip(s, AF_INET) < 0)
-		return err_sys(e, errno, "cannot route all IPv4 addresses to lo");
 	if (nl_add_address4(s, proxy) < 0)
 		return err_sys(e, errno, "cannot add %s to lo", NET_PROXY_ADDRESS);
-	*ret_v6 = nl_any_ip(s, AF_INET6) == 0;
+	if (nl_any_ip(s, AF_INET, &proxy) < 0)
+		return err_sys(e, errno, "cannot route all IPv4 addresses to lo");
+	*ret_v6 = nl_any_ip(s, AF_INET6, NULL) == 0;
 	if (!*ret_v6 && errno != EAFNOSUPPORT && errno != EOPNOTSUPP && errno != EACCES && errno != ENODEV)
 		return err_sys(e, errno, "cannot route all IPv6 addresses to lo");
 	return 0;

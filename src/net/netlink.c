@@ -66,7 +66,7 @@ int nl_open(int protocol)
 	return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
 }
 
-int nl_any_ip(int sock, int family)
+int nl_any_ip(int sock, int family, const struct in_addr *source)
 {
 	struct rtmsg route = {
 		.rtm_family = (unsigned char)family,
@@ -80,6 +80,8 @@ int nl_any_ip(int sock, int family)
 
 	start(&m, RTM_NEWROUTE, &route, sizeof route);
 	attribute(&m, RTA_OIF, &lo, sizeof lo);
+	if (source)
+		attribute(&m, RTA_PREFSRC, source, sizeof *source);
 	return talk(sock, &m);
 }
 

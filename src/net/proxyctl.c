@@ -447,7 +447,8 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 	p->uid = run_uid;
 	p->gid = run_gid;
 	p->hooks = *hooks;
-	p->in = (struct pc_in){.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .data = p};
+	p->in = (struct pc_in){
+		.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .data = p};
 	p->pidfd = p->crash_fd = -1;
 	loop_timer_init(l, &p->restart, on_restart_timer, p);
 	if (access(program, X_OK) < 0) {

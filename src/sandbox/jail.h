@@ -71,6 +71,9 @@ void ids_drop_capabilities(struct child *c);
 void mounts_build(struct child *c);
 /* linux_shut.c: fills `to`, a directory of ours, with the entries of `from`, which is path `i` of the plan */
 void mounts_shut(struct child *c, size_t i, int from, int to, unsigned attributes);
+/* linux_resolv.c: the content, on the file system of the covers; then its place, when the rest stands */
+void resolv_write(int blank);
+void mounts_resolv(struct child *c);
 /* child.c: steps every backend takes */
 void child_namespaces(struct child *c);
 void child_signals(struct child *c);

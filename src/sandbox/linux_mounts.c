@@ -276,6 +276,8 @@ static void make_blank(struct child *c)
 	if (fd < 0 || mkdirat(c->blank, "d", 0) < 0)
 		child_fail(c, step, errno, "cannot make the cover of hidden places", NULL);
 	(void)close(fd);
+	if (c->plan->dns)
+		resolv_write(c->blank);
 	if (sys_mount_setattr(c->blank, 0, &a) < 0 || sys_move_mount(c->blank, AT_FDCWD, "/proc") < 0)
 		child_fail(c, step, errno, "cannot seal the cover of hidden places", NULL);
 }
@@ -514,6 +516,8 @@ void mounts_build(struct child *c)
 	for (size_t i = 0; i < c->plan->devices.n; i++)
 		device(c, c->plan->devices.v[i]);
 	make_links(c);
+	if (c->plan->dns)
+		mounts_resolv(c);
 	seal(c);
 	if (fchdir(c->root) < 0 || sys_pivot_root(".", ".") < 0)
 		child_fail(c, step, errno, "cannot enter the new root", NULL);

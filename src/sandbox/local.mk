@@ -10,7 +10,7 @@ libsandbox_a_SOURCES += src/sandbox/identity.c src/sandbox/identity.h src/sandbo
 # backends: how a plan becomes a jail
 libsandbox_a_SOURCES += src/sandbox/audit.c src/sandbox/audit.h src/sandbox/backend.c src/sandbox/backend.h src/sandbox/child.c src/sandbox/explain.c src/sandbox/jail.h \
 	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/linux.c \
-	src/sandbox/linux_ids.c src/sandbox/linux_mounts.c src/sandbox/linux_shut.c src/sandbox/none.c src/sandbox/probe.c src/sandbox/seccomp.c \
+	src/sandbox/linux_ids.c src/sandbox/linux_mounts.c src/sandbox/linux_resolv.c src/sandbox/linux_shut.c src/sandbox/none.c src/sandbox/probe.c src/sandbox/seccomp.c \
 	src/sandbox/seccomp.h src/sandbox/sys.h
 
 # The system call filters are built by libseccomp while the project is built, see seccomp.c.

@@ -145,6 +145,7 @@ struct plan {
 	char *tmpdir;        /* TMPDIR inside: /tmp, private; grants below it are mounted into it */
 	uint64_t tmp_size;   /* bytes, 0 = kernel default */
 	bool netns;          /* false only for Enforce=off */
+	bool dns;            /* names are answered by sbxsv: /etc/resolv.conf says so */
 	struct {
 		int resource;
 		struct rlimit limit; /* rlim_max RLIM_INFINITY: the inherited hard limit stays, rlim_cur is

@@ -48,9 +48,9 @@ static void print_path(struct strbuf *b, const struct plan_path *p)
 
 static void print_head(struct strbuf *b, const struct plan *p)
 {
-	strbuf_addf(b, "app %s\nuser %s %u:%u\nmode %s %s%s%s\n", p->app, p->user.name, p->user.uid,
+	strbuf_addf(b, "app %s\nuser %s %u:%u\nmode %s %s%s%s%s\n", p->app, p->user.name, p->user.uid,
 		    p->user.gid, unit_read_mode_name(p->read_mode), unit_enforce_name(p->enforce),
-		    p->netns ? " netns" : "", p->nested_sandbox ? " nested" : "");
+		    p->netns ? " netns" : "", p->dns ? " dns" : "", p->nested_sandbox ? " nested" : "");
 	add_quoted(b, "program", p->program);
 	for (size_t i = 0; i < p->argv.n; i++)
 		add_quoted(b, "arg", p->argv.v[i]);
