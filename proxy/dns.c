@@ -167,11 +167,6 @@ struct dns *dns_create(struct app *a, int names_fd)
 		log_warning("%s: %s; its names end with this proxy", a->name, err_msg(e));
 		d->names = names_open(-1, NULL);
 	}
-	if (!d->names) { /* not even private memory */
-		log_error("%s: no memory for names: it has no name server", a->name);
-		free(d);
-		return NULL;
-	}
 	loop_timer_init(a->proxy->loop, &d->window, on_window, d);
 	return d;
 }

@@ -45,6 +45,7 @@ struct slot {
 
 struct names {
 	struct map *map;
+	bool shared;
 	struct slot *v;
 	size_t n, cap;
 	uint32_t *heads;
@@ -267,7 +268,6 @@ static void map_read(struct names *n)
 struct names *names_open(int fd_given, struct err **e)
 {
 	CLEANUP_FD int fd = fd_given;
-	int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
 	struct names *n;
 	struct stat st;
 	void *map;
@@ -278,11 +278,13 @@ struct names *names_open(int fd_given, struct err **e)
 		return err_set(e, EINVAL, "the name map has %lld bytes, not %zu", (long long)st.st_size,
 			       sizeof(struct map)),
 		       NULL;
-	map = mmap(NULL, sizeof(struct map), PROT_READ | PROT_WRITE, flags, fd, 0);
+	map = fd < 0 ? xcalloc(1, sizeof(struct map))
+		     : mmap(NULL, sizeof(struct map), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return err_sys(e, errno, "the name map cannot be mapped"), NULL;
 	n = xcalloc(1, sizeof *n);
 	n->map = map;
+	n->shared = fd >= 0;
 	n->head = n->tail = END;
 	if (getrandom(n->key, sizeof n->key, 0) != sizeof n->key) /* not before the kernel has a seed: then */
 		n->key[0] = (uint64_t)clk_mono_us();              /* it is a boot, and nobody attacks yet */
@@ -296,7 +298,10 @@ void names_close(struct names *n)
 {
 	if (!n)
 		return;
-	(void)munmap(n->map, sizeof *n->map);
+	if (n->shared)
+		(void)munmap(n->map, sizeof *n->map);
+	else
+		free(n->map);
 	for (size_t i = 0; i < n->n; i++)
 		free(n->v[i].host);
 	free(n->v);
