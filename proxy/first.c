@@ -10,7 +10,12 @@ static bool is_method_byte(char c)
 	return (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
 }
 
-/* HTTP/2 without TLS (RFC 9113 3.4) names its site in a compressed header: nothing to read here. */
+static bool is_blank(char c)
+{
+	return c == '\r' || c == '\n' || c == ' ' || c == '\t';
+}
+
+/* RFC 9113 3.4 */
 static bool is_h2_preface(const char *line, size_t len)
 {
 	return len >= 14 && memcmp(line, "PRI * HTTP/2.0", 14) == 0;
@@ -21,16 +26,16 @@ enum first first_bytes(const char *buf, size_t len)
 	size_t n = 0;
 	const char *end;
 
-	if (!len)
-		return FIRST_MORE;
-	if ((unsigned char)buf[0] == TLS_HANDSHAKE)
+	if (len && (unsigned char)buf[0] == TLS_HANDSHAKE)
 		return FIRST_TLS;
+	for (; len && is_blank(*buf); buf++) /* servers skip empty lines (RFC 9112 2.2) */
+		len--;
 	while (n < len && n <= REQUEST_METHOD_MAX && is_method_byte(buf[n]))
 		n++;
+	if (n == len && n <= REQUEST_METHOD_MAX)
+		return FIRST_MORE;
 	if (n == 0 || n > REQUEST_METHOD_MAX)
 		return FIRST_RAW;
-	if (n == len)
-		return FIRST_MORE;
 	if (buf[n] != ' ' && buf[n] != '\t')
 		return FIRST_RAW;
 	end = memchr(buf, '\n', len);
@@ -39,7 +44,7 @@ enum first first_bytes(const char *buf, size_t len)
 	if (!end)
 		return FIRST_HTTP; /* too long for one, as its parser will say: never passed on unread */
 	if (is_h2_preface(buf, (size_t)(end - buf)))
-		return FIRST_RAW;
+		return FIRST_HTTP2;
 	for (const char *p = buf + n; end - p >= 5; p++)
 		if (strncasecmp(p, "HTTP/", 5) == 0)
 			return FIRST_HTTP;

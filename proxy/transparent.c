@@ -122,7 +122,7 @@ static void on_bytes(struct outgoing *c)
 		unnamed(c, "not TLS, on a port of TLS");
 	else if (s->first == FIRST_HTTP)
 		read_request(c);
-	else if (s->first == FIRST_RAW)
+	else if (s->first != FIRST_MORE)
 		unnamed(c, "neither TLS nor HTTP, so it names no site");
 }
 

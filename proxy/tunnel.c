@@ -62,12 +62,28 @@ static bool pass(struct outgoing *c)
 	return alive;
 }
 
+/* Somebody at a keyboard: that said nothing yet, and what comes next is the first that counts. */
+static bool only_empty_lines(const struct hello *h)
+{
+	for (size_t i = 0; i < h->len; i++)
+		if (!memchr("\r\n\t ", h->buf[i], 4))
+			return false;
+	return true;
+}
+
+static bool on_first_bytes(struct relay *r, char *data, size_t len);
+
 void tunnel_late(struct outgoing *c)
 {
-	(void)cut(c, c->hello->first == FIRST_TLS ? "TLS" : "HTTP",
-		  c->hello->first == FIRST_TLS
-			  ? "the ClientHello did not come in time"
-			  : "the first line or the head of a request did not come in time");
+	struct hello *h = c->hello;
+
+	if (h->first == FIRST_TLS) {
+		(void)cut(c, "TLS", "the ClientHello did not come in time");
+	} else if (!only_empty_lines(h)) {
+		(void)cut(c, "HTTP", "it begins like a request, whose head did not come in time");
+	} else if (pass(c)) {
+		c->relay.half[0].tap = on_first_bytes;
+	}
 }
 
 static bool sni_verdict(struct outgoing *c, enum sni_result result)
@@ -144,30 +160,20 @@ static bool hello_judge(struct outgoing *c)
 		return tls_judge(c);
 	case FIRST_HTTP:
 		return http_judge(c);
+	case FIRST_HTTP2:
+		if (c->port == 80 || c->port == 8080)
+			return cut(c, "HTTP", "HTTP/2 without TLS, whose requests cannot be judged");
+		break;
 	case FIRST_RAW:
 		break;
 	}
 	return pass(c);
 }
 
-/* Empty lines before a request are skipped by servers (RFC 9112 2.2). They say nothing, so they are sent on and what
- * comes after them is the first that counts. Not on a port of TLS: sni_judge() sees them. */
-static size_t empty_lines(const struct outgoing *c, const char *data, size_t len)
-{
-	size_t n = 0;
-
-	if (c->port == 443 || c->port == 8443)
-		return 0;
-	while (n < len && (data[n] == '\r' || data[n] == '\n' || data[n] == ' ' || data[n] == '\t'))
-		n++;
-	return n;
-}
-
 static bool on_first_bytes(struct relay *r, char *data, size_t len)
 {
 	struct outgoing *c = container_of(r, struct outgoing, relay);
 	struct hello *h = c->hello;
-	size_t skip;
 
 	if (!len) { /* half closed: fine with nothing said, but half of something is never passed on */
 		if (h)
@@ -177,13 +183,6 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 		return relay_finish(r, 0);
 	}
 	if (!h) {
-		skip = empty_lines(c, data, len);
-		if (skip && !relay_push(r, 0, data, skip))
-			return false;
-		data += skip;
-		len -= skip;
-		if (!len)
-			return true;
 		h = c->hello = xcalloc(1, sizeof *h);
 		loop_timer_start(&c->timer, HELLO_LIMIT_MS);
 	}

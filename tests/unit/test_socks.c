@@ -101,6 +101,9 @@ static void test_first(void **state)
 #define FIRST(text) first_bytes(text, sizeof(text) - 1)
 	assert_int_equal(FIRST(""), FIRST_MORE);
 	assert_int_equal(FIRST("\026\3"), FIRST_TLS);
+	assert_int_equal(FIRST("\r\n"), FIRST_MORE);
+	assert_int_equal(FIRST("\r\n\r\nGET / HTTP/1.1\r\n"), FIRST_HTTP);
+	assert_int_equal(FIRST("\r\n\026\3"), FIRST_RAW);
 	assert_int_equal(FIRST("G"), FIRST_MORE);
 	assert_int_equal(FIRST("GET / HTTP/1.1"), FIRST_MORE);
 	assert_int_equal(FIRST("GET / HTTP/1.1\r\n"), FIRST_HTTP);
@@ -110,7 +113,7 @@ static void test_first(void **state)
 	assert_int_equal(FIRST("SSH-2.0-x\r\n"), FIRST_RAW);
 	assert_int_equal(FIRST("EHLO me\r\n"), FIRST_RAW);
 	assert_int_equal(FIRST("OPTIONS sip:x SIP/2.0\r\n"), FIRST_RAW);
-	assert_int_equal(FIRST("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), FIRST_RAW);
+	assert_int_equal(FIRST("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), FIRST_HTTP2);
 	assert_int_equal(FIRST("*1\r\n$4\r\nPING\r\n"), FIRST_RAW);
 	assert_int_equal(FIRST("\0\0\0\10\4\322\26\57"), FIRST_RAW); /* PostgreSQL asks for TLS */
 	assert_int_equal(FIRST("hello"), FIRST_RAW);
