@@ -258,17 +258,36 @@ static void jail_dns(struct app *a, size_t udp, size_t tcp, bool names, int *fds
 		dns_tcp(a->dns, TAKE_FD(*fds));
 }
 
-static void jail_loopback(struct app *a, const struct js *ports, int *fds)
+static void jail_loopback(struct app *a, const struct js *m, int *fds)
 {
-	for (const struct js *j = js_first(ports); j; j = js_next(j), fds++) {
-		int64_t port;
+	const struct js *to = js_first(js_get(m, "loopback_to"));
+
+	if (!a->loopback)
+		a->loopback = loopback_create(a);
+	loopback_listeners_begin(a->loopback);
+	for (const struct js *j = js_first(js_get(m, "loopback")); j; j = js_next(j), fds++) {
+		int64_t port, host;
 
 		if (js_value_int(j, &port) < 0 || port < 1 || port > 65535)
-			continue;
-		if (!a->loopback)
-			a->loopback = loopback_create(a);
-		loopback_listener(a->loopback, TAKE_FD(*fds), (uint16_t)port);
+			port = 0;
+		if (!to || js_value_int(to, &host) < 0 || host < 1 || host > 65535)
+			host = port;
+		to = to ? js_next(to) : NULL;
+		if (port)
+			loopback_listener(a->loopback, TAKE_FD(*fds), (uint16_t)port, (uint16_t)host);
 	}
+	loopback_listeners_end(a->loopback);
+}
+
+/* The jail stays, its Loopback= ports are others. */
+static void on_loopback(struct app *a, const struct js *m, int *fds, size_t n)
+{
+	int64_t launch = js_int_or(m, "launch", -1);
+
+	if (launch <= 0 || (uint64_t)launch != a->launch || js_len(js_get(m, "loopback")) != n)
+		log_error("loopback of %s: the message does not match; ignored", a->name);
+	else
+		jail_loopback(a, m, fds);
 }
 
 static void jail_transparent(struct app *a, const struct js *ports, int *fds)
@@ -302,7 +321,7 @@ static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
 	fds += js_len(transparent);
 	jail_dns(a, (size_t)udp, (size_t)tcp, names, fds);
 	fds += udp + tcp + names;
-	jail_loopback(a, loopback, fds);
+	jail_loopback(a, m, fds);
 	forward_jail_ready(a->forward);
 }
 
@@ -329,6 +348,8 @@ static void on_app_message(struct proxy *p, const char *type, const struct js *m
 		on_gate(a, m);
 	else if (str_eq(type, "jail"))
 		on_jail(a, m, fds, n);
+	else if (str_eq(type, "loopback"))
+		on_loopback(a, m, fds, n);
 	else if (str_eq(type, "pool"))
 		on_pool(a, m, fds, n);
 	else if (str_eq(type, "drop"))
@@ -356,7 +377,8 @@ static void on_sync(struct proxy *p, const struct js *m)
 
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
 {
-	static const char *const of_app[] = {"policy", "listen", "gate", "jail", "pool", "drop", "remove"};
+	static const char *const of_app[] = {"policy",   "listen", "gate", "jail",
+					     "loopback", "pool",   "drop", "remove"};
 	struct proxy *p = data;
 	const char *type = js_str(m, "t");
 

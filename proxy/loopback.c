@@ -14,14 +14,14 @@ struct lport {
 	struct acceptor acc;
 	struct lport *next;
 	struct loopback *l;
-	uint16_t port;
+	uint16_t port, to; /* inside, and on the host */
 };
 
 struct lconn {
 	struct relay relay; /* io[0] the app, io[1] the host's service */
 	struct app_conn conn;
 	struct loopback *l;
-	uint16_t port;
+	uint16_t port, to;
 	bool second; /* trying ::1 */
 };
 
@@ -75,7 +75,7 @@ static void lconn_dial(struct lconn *c)
 	static const struct addr from_loopback;
 	int family = c->second ? AF_INET6 : AF_INET;
 	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int error = fd < 0 ? errno : inner_connect(fd, family, family, &from_loopback, c->port);
+	int error = fd < 0 ? errno : inner_connect(fd, family, family, &from_loopback, c->to);
 
 	c->relay.io[1].fd = fd;
 	if (error == EINPROGRESS)
@@ -113,6 +113,7 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 	(void)peer;
 	c->l = l;
 	c->port = p->port;
+	c->to = p->to;
 	c->relay.io[0].fd = fd;
 	c->relay.io[1].fd = -1;
 	l->app->counters.out_allowed++;
@@ -130,22 +131,21 @@ struct loopback *loopback_create(struct app *a)
 	return l;
 }
 
-void loopback_listener(struct loopback *l, int fd, uint16_t port)
+void loopback_listener(struct loopback *l, int fd, uint16_t port, uint16_t to)
 {
 	struct lport *p = xcalloc(1, sizeof *p);
 
 	p->l = l;
 	p->port = port;
+	p->to = to;
 	p->next = l->ports;
 	l->ports = p;
 	acceptor_init(&p->acc, l->app->proxy->loop, fd, &l->app->conns, on_client, p);
 	acceptor_run(&p->acc, l->conns.n < OPEN_MAX);
 }
 
-void loopback_destroy(struct loopback *l)
+void loopback_listeners_begin(struct loopback *l)
 {
-	if (!l)
-		return;
 	while (l->ports) {
 		struct lport *p = l->ports;
 
@@ -153,6 +153,32 @@ void loopback_destroy(struct loopback *l)
 		acceptor_finish(&p->acc);
 		free(p);
 	}
+}
+
+static bool named(const struct loopback *l, uint16_t port)
+{
+	for (const struct lport *p = l->ports; p; p = p->next)
+		if (p->port == port)
+			return true;
+	return false;
+}
+
+void loopback_listeners_end(struct loopback *l)
+{
+	for (struct app_conn *at = l->conns.head, *next; at; at = next) {
+		struct lconn *c = container_of(at, struct lconn, conn);
+
+		next = at->next;
+		if (!named(l, c->port))
+			lconn_reset(c);
+	}
+}
+
+void loopback_destroy(struct loopback *l)
+{
+	if (!l)
+		return;
+	loopback_listeners_begin(l);
 	while (l->conns.head)
 		lconn_reset(container_of(l->conns.head, struct lconn, conn));
 	free(l);

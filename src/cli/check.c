@@ -74,7 +74,7 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	take_problems(r, &p);
 }
 
-/* One unit by itself: its ports are compared with those of all others. */
+/* One unit by itself: its ports are compared with those of all others, and the apps it names looked up. */
 static void check_among_others(struct report *r, const struct unit *u)
 {
 	struct unit_problems p = {0};
@@ -83,6 +83,7 @@ static void check_among_others(struct report *r, const struct unit *u)
 	if (unit_scan_dir(&r->c->dirs, &scan, NULL))
 		return;
 	unit_clash_check(u, &scan, scan.n, &p);
+	unit_peers_check(u, &scan, &p);
 	take_problems(r, &p);
 	unit_scan_finish(&scan);
 }
@@ -241,12 +242,28 @@ static bool is_loopback(const char *host)
 	return false;
 }
 
-static bool loopback_granted(const struct unit *u, const char *host, uint16_t port)
+/* The line that grants this port of the host; NULL: none. Owned by caller. */
+static char *loopback_grant(const struct cli *c, const struct unit *u, const char *host, uint16_t port)
 {
+	CLEANUP(unit_scan_finish) struct unit_scan scan = {0};
+
+	if (!is_loopback(host))
+		return NULL;
 	for (size_t i = 0; i < u->n_loopback; i++)
-		if (u->loopback[i] == port && is_loopback(host))
-			return true;
-	return false;
+		if (u->loopback[i] == port)
+			return xasprintf("Loopback=%u", port);
+	if (!u->loopback_app.n || unit_scan_dir(&c->dirs, &scan, NULL) < 0)
+		return NULL;
+	for (size_t i = 0; i < u->loopback_app.n; i++)
+		for (size_t k = 0; k < scan.n; k++) {
+			const struct unit *peer = scan.v[k].unit;
+
+			if (peer && peer->n_listen && peer->listen[0].host_port == port &&
+			    str_eq(scan.v[k].name, u->loopback_app.v[i].text))
+				return xasprintf("%s Loopback=app:%s", u->loopback_app.v[i].origin,
+						 u->loopback_app.v[i].text);
+		}
+	return NULL;
 }
 
 /* What the rules grant and the kernel calls this machine's own is refused, as by the proxy when it dials. */
@@ -317,10 +334,9 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	if (u->enforce == UNIT_ENFORCE_OFF)
 		return answer(c, true, shown, "Enforce=off",
 			      "this app runs without a jail and reaches everything", NULL);
-	if (loopback_granted(u, host, port)) {
-		line = xasprintf("Loopback=%u", port);
+	line = loopback_grant(c, u, host, port);
+	if (line)
 		return answer(c, true, shown, line, "this port of this machine is named in the unit", NULL);
-	}
 	p = rules_of_unit(u, &e);
 	if (!p || decide(p, host, port, &v, &e)) {
 		policy_destroy(p);

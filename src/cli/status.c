@@ -240,6 +240,23 @@ static void print_live_rules(const struct js *rules)
 	}
 }
 
+/* "app:notes at port 4810", with the port outside where that is another. */
+static void print_loopback_apps(const struct js *list)
+{
+	const char *label = "reaches apps";
+
+	for (const struct js *l = js_first(list); l; l = js_next(l)) {
+		const char *name = js_str(l, "app");
+		int64_t port = js_int_or(l, "port", 0), to = js_int_or(l, "to", port);
+		CLEANUP_FREE char *at = port ? xasprintf(" at port %" PRId64, port) : xstrdup(""),
+				  *moved = to != port ? xasprintf(" (now %" PRId64 ")", to) : xstrdup("");
+		CLEANUP_FREE char *text = xasprintf("app:%s%s%s", name ? name : "?", at, moved);
+
+		field(label, text);
+		label = "";
+	}
+}
+
 static void print_network(const struct js *app)
 {
 	const struct js *n = js_get(app, "counters");
@@ -253,6 +270,7 @@ static void print_network(const struct js *app)
 	field_list("addresses", js_get(app, "allow_address"));
 	print_live_rules(js_get(app, "live_rules"));
 	field_list("loopback", js_get(app, "loopback"));
+	print_loopback_apps(js_get(app, "loopback_apps"));
 	print_ports(app);
 	if (js_len(js_get(app, "ports")))
 		field("new conns", js_str(app, "gate"));

@@ -72,6 +72,11 @@ char *net_capture_text(const struct net_inside_result *r);
  * in a batch. Caller owns the fds. The process must be dumpable and the caller its main thread. */
 int net_make_sockets(int userns_fd, int netns_fd, int *fds, size_t n, struct err **e);
 
+/* Listeners on 127.0.0.1 and, where there is IPv6, ::1 inside, for Loopback= ports that come later: at most 2 * n,
+ * the port of each in `of`. Caller owns the fds; on failure there are none. Conditions as above. */
+int net_make_listeners(int userns_fd, int netns_fd, const uint16_t *ports, size_t n, int *fds, uint16_t *of,
+		       size_t *ret_n, struct err **e);
+
 /* Listening TCP sockets seen through a sock_diag socket (made inside or on the host). */
 struct net_listener {
 	int family;

@@ -140,6 +140,27 @@ static size_t add_sockets(struct js *j, const char *key, const struct proxyctl_s
 	return n;
 }
 
+/* Two lists of the same length: the ports inside, with a socket each, and what they are outside. */
+static size_t add_loopback(struct js *j, const struct proxyctl_jail *jail, int *fds, size_t n)
+{
+	struct js *to = js_arr();
+
+	for (size_t i = 0; i < jail->n_loopback; i++)
+		js_push_int(to, jail->loopback[i].to);
+	js_add(j, "loopback_to", to);
+	return add_sockets(j, "loopback", jail->loopback, jail->n_loopback, fds, n);
+}
+
+static void say_loopback(struct proxyctl *p, const struct pc_app *a)
+{
+	struct js *j = message("loopback", a->name);
+	int fds[2 * NET_LOOPBACK_MAX];
+	size_t n = add_loopback(j, &a->jail, fds, 0);
+
+	js_add_int(j, "launch", (int64_t)a->launch);
+	say(p, j, fds, n);
+}
+
 static void say_jail(struct proxyctl *p, const struct pc_app *a)
 {
 	const struct proxyctl_jail *jail = &a->jail;
@@ -164,7 +185,7 @@ static void say_jail(struct proxyctl *p, const struct pc_app *a)
 	js_add_bool(j, "names", a->names_fd >= 0);
 	if (a->names_fd >= 0)
 		fds[n++] = a->names_fd;
-	n = add_sockets(j, "loopback", jail->loopback, jail->n_loopback, fds, n);
+	n = add_loopback(j, jail, fds, n);
 	say(p, j, fds, n);
 }
 
@@ -565,6 +586,19 @@ void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail
 	if (jail->n_dns_udp || jail->n_dns_tcp)
 		pc_app_names(a);
 	say_jail(p, a);
+}
+
+int proxyctl_set_loopback(struct proxyctl *p, const char *app, const struct proxyctl_loopback *v, size_t n,
+			  struct err **e)
+{
+	struct pc_app *a = pc_app_find(p->apps, app);
+
+	if (!a || !a->launch)
+		return 0; /* nothing runs: the next jail has them */
+	if (pc_app_loopback(a, v, n, e) < 0)
+		return -1;
+	say_loopback(p, a);
+	return 0;
 }
 
 void proxyctl_drop_jail(struct proxyctl *p, const char *app)

@@ -22,7 +22,11 @@ struct proxyctl_listen { /* fd: a listening socket of the host, dup()ed by us */
 };
 struct proxyctl_socket {
 	int fd;
-	uint16_t port;
+	uint16_t port; /* inside */
+	uint16_t to;   /* of a Loopback= listener: the host's port, mostly the same */
+};
+struct proxyctl_loopback { /* a Loopback= port: what the app connects to, and what that is outside */
+	uint16_t inside, host;
 };
 struct proxyctl_jail { /* all fds are taken over */
 	int userns_fd, netns_fd;
@@ -68,6 +72,10 @@ int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct pro
 void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate);
 /* A new launch: the previous jail's sockets, pool and connections are dropped. */
 void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail);
+/* Other Loopback= ports for the jail that is there: listeners of new ports are made inside, those of ports that are no
+ * longer named go, with their connections. On failure all is as it was. */
+int proxyctl_set_loopback(struct proxyctl *p, const char *app, const struct proxyctl_loopback *v, size_t n,
+			  struct err **e);
 void proxyctl_drop_jail(struct proxyctl *p, const char *app);
 void proxyctl_remove(struct proxyctl *p, const char *app); /* listeners too */
 void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyctl_app_counters *ret);

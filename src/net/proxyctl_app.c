@@ -176,7 +176,7 @@ static int *room_for(struct proxyctl_jail *j, enum net_kind kind, uint16_t port)
 	}
 	if (!s)
 		return NULL;
-	s->port = port;
+	s->port = s->to = port;
 	return &s->fd;
 }
 

@@ -9,6 +9,7 @@
  *   listener.c  ports of the host
  *   network.c   policy, gate, jail sockets: the proxy's view of an app
  *   liverules.c rules given at run time (pure)
+ *   loopback.c  Loopback= ports of a jail, and the apps behind them
  *   live.c      such rules given, taken, ended
  *   reclaim.c   a port taken by an orphan
  *   command.c   requests that wait for a result
@@ -49,6 +50,11 @@ struct listener { /* a Listen= port on the host */
 	int fd;       /* -1: not held */
 	char *holder; /* who has it, when it is taken */
 	bool by_app;  /* Enforce=off: the app binds it itself */
+};
+
+struct loopback { /* a Loopback= port of a jail */
+	uint16_t inside, host;
+	char *app; /* app:NAME; NULL: a number */
 };
 
 struct last_exit {
@@ -104,6 +110,8 @@ struct app {
 	struct ready *ready;
 	char *capture; /* how its connections are caught, net_capture_text(); NULL: not known, or no jail */
 	bool reaches_out; /* its jail was made with a way to the network */
+	struct loopback *loopback; /* Loopback= ports of its jail */
+	size_t n_loopback;
 	struct liverules live;
 	struct loop_timer live_timer; /* the next of them ends */
 
@@ -230,10 +238,17 @@ int network_connect(void *data, uint16_t port); /* for the http readiness check 
 /* What the launching child reads; the unit must be there until then. */
 struct network_plan {
 	struct net_plan net;
-	uint16_t ports[NET_PORTS_MAX], own[NET_PORTS_MAX];
+	uint16_t ports[NET_PORTS_MAX], own[NET_PORTS_MAX], loopback[NET_LOOPBACK_MAX];
 };
 int network_plan(struct app *a, struct network_plan *ret, struct err **e);
 int network_inside(void *net_plan, struct launch_sockets *out, struct err **e);
+
+/* loopback.c */
+int loopback_plan(struct app *a, struct err **e);  /* for a new jail */
+int loopback_renew(struct app *a, struct err **e); /* for the one that is there: Loopback=, or a peer's port, changed */
+void loopback_follow(struct app *peer);            /* its ports may have changed: those who name it are told */
+uint16_t loopback_host(const struct app *a, uint16_t inside); /* 0: no such port */
+void loopback_forget(struct app *a);
 
 /* live.c */
 void live_init(struct app *a);

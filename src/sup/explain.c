@@ -108,10 +108,7 @@ static bool is_ours(const struct app *a, const struct net_listener *l)
 	(void)inet_pton(AF_INET, NET_PROXY_ADDRESS, &proxy);
 	if (l->family == AF_INET && memcmp(l->address, &proxy, sizeof proxy) == 0)
 		return true;
-	for (size_t i = 0; i < a->unit->n_loopback; i++)
-		if (a->unit->loopback[i] == l->port)
-			return true;
-	return false;
+	return loopback_host(a, l->port) != 0;
 }
 
 static bool is_declared(const struct unit *u, uint16_t port)

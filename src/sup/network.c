@@ -6,6 +6,7 @@
  */
 #include "sup/app.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "sandbox/rules.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -84,8 +85,7 @@ int network_swap_rules(struct app *a, struct liverules *rules, struct err **e)
 
 bool network_restart_needed(const struct app *a)
 {
-	return app_alive(a) && !a->no_jail && a->unit && !a->reaches_out &&
-	       network_egress(a) != EGRESS_OFF;
+	return app_alive(a) && !a->no_jail && a->unit && !a->reaches_out && network_egress(a) != EGRESS_OFF;
 }
 
 int network_apply(struct app *a, struct err **e)
@@ -147,10 +147,14 @@ int network_plan(struct app *a, struct network_plan *ret, struct err **e)
 	const struct unit *u = a->unit;
 	struct policy *rules;
 
+	if (loopback_plan(a, e) < 0)
+		return -1;
 	*ret = (struct network_plan){.net = {.egress = network_egress(a) != EGRESS_OFF,
 					     .ports_only = net_ports_only(),
-					     .loopback = u->loopback,
-					     .n_loopback = u->n_loopback}};
+					     .loopback = ret->loopback,
+					     .n_loopback = a->n_loopback}};
+	for (size_t i = 0; i < a->n_loopback; i++)
+		ret->loopback[i] = a->loopback[i].inside;
 	a->reaches_out = ret->net.egress;
 	if (!ret->net.egress)
 		return 0;
@@ -183,6 +187,7 @@ void network_attach(struct app *a, struct launch_done *done)
 {
 	struct net_inside_result made;
 	struct proxyctl_jail jail;
+	CLEANUP_ERR struct err *e = NULL;
 
 	if (done->netns_fd < 0)
 		return;
@@ -195,12 +200,17 @@ void network_attach(struct app *a, struct launch_done *done)
 	done->sockets.n = 0;
 	free(a->capture);
 	a->capture = net_capture_text(&made);
+	for (size_t i = 0; i < jail.n_loopback; i++)
+		jail.loopback[i].to = loopback_host(a, jail.loopback[i].port);
 	proxyctl_set_jail(a->sup->proxy, a->name, &jail);
+	if (loopback_renew(a, &e) < 0) /* what a peer's port became while the jail was built */
+		log_warning("%s: %s", a->name, err_msg(e));
 }
 
 void network_detach(struct app *a)
 {
 	free(TAKE_PTR(a->capture));
+	loopback_forget(a);
 	fd_close_many(&a->userns_fd, 1);
 	fd_close_many(&a->netns_fd, 1);
 	if (a->launch && !a->no_jail && a->sup->proxy)

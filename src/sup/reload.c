@@ -172,7 +172,7 @@ static void apply_live(struct app *a)
 
 	if (!app_alive(a) || a->network_told || a->todo)
 		return;
-	if (network_apply(a, &e) < 0) {
+	if (network_apply(a, &e) < 0 || loopback_renew(a, &e) < 0) {
 		log_error("%s: %s", a->name, err_msg(e));
 		a->todo = &do_restart;
 		return;

@@ -103,6 +103,7 @@ void run_ports_again(struct app *a)
 	network_gate(a); /* before the listeners: nobody who connects now may be reset */
 	/* also when a port could not be had: the proxy must let go of those that the unit no longer names */
 	r = network_apply(a, &error);
+	loopback_follow(a);
 	if (h == HOLD_PENDING)
 		return;
 	hint = xasprintf("free the port, or choose another Listen= port; then: sbxsv start %s", a->name);

@@ -211,6 +211,37 @@ static struct js *strv_js(const struct strv *l)
 	return out;
 }
 
+/* What Loopback=app:NAME means: of the running jail, or, while there is none, of the unit. */
+static struct js *loopback_apps(const struct app *a)
+{
+	struct js *out = js_arr();
+
+	for (size_t i = 0; i < a->unit->loopback_app.n; i++) {
+		const char *name = a->unit->loopback_app.v[i].text;
+		bool found = false;
+
+		for (size_t k = 0; k < a->n_loopback; k++) {
+			struct js *o;
+
+			if (!str_eq(a->loopback[k].app, name))
+				continue;
+			found = true;
+			o = js_obj();
+			js_add_str(o, "app", name);
+			js_add_int(o, "port", a->loopback[k].inside);
+			js_add_int(o, "to", a->loopback[k].host);
+			js_push(out, o);
+		}
+		if (!found) {
+			struct js *o = js_obj();
+
+			js_add_str(o, "app", name);
+			js_push(out, o);
+		}
+	}
+	return out;
+}
+
 /* Of the definition in force: what the running process was started with. */
 static void add_rules(struct js *o, const struct app *a)
 {
@@ -230,6 +261,7 @@ static void add_rules(struct js *o, const struct app *a)
 	for (size_t i = 0; i < u->n_loopback; i++)
 		js_push_int(loopback, u->loopback[i]);
 	js_add(o, "loopback", loopback);
+	js_add(o, "loopback_apps", loopback_apps(a));
 }
 
 static void add_last_exit(struct js *o, const struct last_exit *x)

@@ -42,7 +42,7 @@ bool unit_address_clash(const char *a, const char *b)
 }
 
 /* "notes.app:9": an origin is a place in a file. */
-static void add_at(struct unit_problems *p, const char *origin, const char *text)
+void unit_problem_add_at(struct unit_problems *p, const char *origin, const char *text)
 {
 	const char *colon = strrchr(origin, ':');
 	CLEANUP_FREE char *file = colon ? xstrndup(origin, (size_t)(colon - origin)) : xstrdup(origin);
@@ -69,7 +69,7 @@ static void compare(const struct unit *u, const struct unit *o, struct unit_prob
 				u->listen[i].host_port, o->name, o->listen[j].origin,
 				u->listen[i].host_port < UINT16_MAX ? u->listen[i].host_port + 1u : 8080u,
 				u->listen[i].app_port);
-			add_at(p, u->listen[i].origin, text);
+			unit_problem_add_at(p, u->listen[i].origin, text);
 		}
 }
 

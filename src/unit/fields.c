@@ -104,7 +104,7 @@ bool unit_value_equal(const struct unit_key *k, const void *base_a, const void *
 	case S_LISTEN:
 		return listen_equal(ua, ub);
 	case S_LOOPBACK:
-		return ua->n_loopback == ub->n_loopback &&
+		return ua->n_loopback == ub->n_loopback && list_equal(&ua->loopback_app, &ub->loopback_app) &&
 		       (!ua->n_loopback ||
 			memcmp(ua->loopback, ub->loopback, ua->n_loopback * sizeof *ua->loopback) == 0);
 	case S_LIST:
@@ -149,6 +149,7 @@ void unit_value_free(const struct unit_key *k, void *base)
 		free(u->loopback);
 		u->loopback = NULL;
 		u->n_loopback = 0;
+		unit_list_clear(&u->loopback_app);
 		break;
 	case S_INT:
 	case S_BOOL:

@@ -129,6 +129,9 @@ int unit_check_url_path(const char *s, struct err **e);
 void unit_list_add(struct unit_list *l, char *text, const char *origin); /* owns text */
 void unit_list_clear(struct unit_list *l);
 
+/* clash.c: `origin` is "notes.app:9", a place in a file */
+void unit_problem_add_at(struct unit_problems *p, const char *origin, const char *text);
+
 /* --- load.c: sources to a unit --- */
 enum layer { LAYER_PROFILE, LAYER_UNIT, LAYER_DROPIN };
 struct source {

@@ -130,7 +130,7 @@ static const struct unit_key unit_rows[] = {
 	U("Network", "AllowAddress", K_ADDRESSES, allow_address, "", "address or network with a port, private ones included", LIST, LIVE),
 	U("Network", "Listen", K_LISTEN, listen, "", "port held on the host and relayed to the app", LIST, UNIT_ONLY),
 	U("Network", "ListenAddress", K_IP, listen_address, "127.0.0.1", "address the host ports are held on"),
-	U("Network", "Loopback", K_LOOPBACK, loopback, "", "port of this machine's loopback the app may reach", LIST),
+	U("Network", "Loopback", K_LOOPBACK, loopback, "", "port of this machine's loopback the app may reach, or app:NAME for that of another app", LIST, LIVE),
 	U("Network", "SniPolicy", K_ENUM_BOOL, sni_match, "match", "must the TLS name equal the allowed name", LIVE, WORDS("off", "match")),
 	U("Network", "Ech", K_ENUM_BOOL, ech_refuse, "allow", "TLS with an encrypted ClientHello", LIVE, WORDS("allow", "refuse")),
 	U("Network", "Ask", K_BOOL, ask, "no", "ask a person about unknown hosts", LIVE, LATER),

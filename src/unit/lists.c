@@ -53,13 +53,31 @@ static int add_listen(struct set *s, char *word, struct err **e)
 	return 0;
 }
 
+/* Which port that is, and whether there is such an app, is known when all units are: peers.c. */
+static int add_loopback_app(struct set *s, const char *name, struct err **e)
+{
+	struct unit *u = s->base;
+
+	if (!unit_name_valid(name))
+		return err_set(e, 0, "app:%s: %s is not the name of an app", name, *name ? name : "nothing");
+	if (str_eq(name, s->c->name))
+		return err_set(e, 0, "app:%s is the app itself: it reaches its own ports inside", name);
+	for (size_t i = 0; i < u->loopback_app.n; i++)
+		if (str_eq(u->loopback_app.v[i].text, name))
+			return 0;
+	unit_list_add(&u->loopback_app, xstrdup(name), s->origin);
+	return 0;
+}
+
 static int add_loopback(struct set *s, char *word, struct err **e)
 {
 	struct unit *u = s->base;
 	uint16_t port;
 
+	if (str_starts(word, "app:"))
+		return add_loopback_app(s, word + 4, e);
 	if (parse_port(word, &port) < 0)
-		return err_set(e, 0, "%s is not a port (1 to 65535)%s", word,
+		return err_set(e, 0, "%s is neither a port (1 to 65535) nor app:NAME%s", word,
 			       strchr(word, ':')
 				       ? "; it is always this machine's loopback: write the port alone"
 				       : "");

@@ -435,6 +435,14 @@ int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err *
 		scan_one(&k, files.v[i], &s);
 	if (s.n)
 		qsort(s.v, s.n, sizeof *s.v, compare_entries);
+	for (size_t i = 0; i < s.n; i++)
+		if (s.v[i].unit)
+			unit_peers_check(s.v[i].unit, &s, &s.v[i].problems);
+	for (size_t i = 0; i < s.n; i++) /* only now: they are looked at by each other */
+		if (s.v[i].unit && s.v[i].problems.n) {
+			unit_free(s.v[i].unit);
+			s.v[i].unit = NULL;
+		}
 	*ret = s;
 	return 0;
 }

@@ -110,6 +110,7 @@ struct unit {
 	char *listen_address;
 	uint16_t *loopback;
 	size_t n_loopback;
+	struct unit_list loopback_app; /* Loopback=app:NAME, the names */
 	bool sni_match, ech_refuse, ask;
 	char *upstream_proxy, *upstream_proxy_origin; /* may hold a password: never shown */
 	struct unit_list no_proxy;
@@ -220,6 +221,10 @@ bool unit_address_clash(const char *a, const char *b);
 /* A problem for each Listen= of u that an app among the first n entries has too: only the first of them that
  * is started gets the port. Apps with Enabled=no are alternatives, and u itself does not count. */
 void unit_clash_check(const struct unit *u, const struct unit_scan *scan, size_t n, struct unit_problems *p);
+
+/* A problem for each Loopback=app:NAME of u that names no app of the scan, or one that cannot be reached like
+ * that. What is broken over there is its own problem. */
+void unit_peers_check(const struct unit *u, const struct unit_scan *scan, struct unit_problems *p);
 
 /* --- pieces for other modules --- */
 /* One text as a unit, without profile, drop-ins or disk: fuzzers, `new`, `import`. `shown` is its name in
