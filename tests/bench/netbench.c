@@ -1,20 +1,22 @@
 /*
- * A load tool for the relay figures of tests/bench/run.
+ * A load tool for the figures of tests/bench/run.
  *
- *   netbench server PORT             answers on 0.0.0.0 and :: by the first byte of a connection:
- *                                    'r' one byte back, then end; 'p' echoes; 't' swallows until EOF, then
- * one byte netbench tput HOST PORT MB       sends MB megabytes over one connection: prints MB/s netbench rate
- * HOST PORT N CONC   N connections, CONC at a time, one byte each way: prints connections/s and failures
- *   netbench trip HOST PORT N        N one-byte round trips on one connection: prints the median in
- * microseconds
+ *   netbench server PORT             answers on 0.0.0.0 and :: by the first byte of a connection: 'r' one byte
+ *                                    back, then end; 'p' echoes; 't' swallows until EOF, then one byte;
+ *                                    "dN\n" sends N MiB
+ *   netbench tput HOST PORT MB       sends MB megabytes over one connection: prints MB/s
+ *   netbench rate HOST PORT N CONC   N connections, CONC at a time, one byte each way: prints connections/s
+ *                                    and failures
+ *   netbench trip HOST PORT N        N one-byte round trips on one connection: prints the median in us
+ *   netbench tunnel-KIND ...         the same through a proxy: tunnels.c
+ *   netbench relay|connect-relay PORT HOST TO   a plain relay, as the bound: relay.c
  */
+#include "tests/bench/netbench.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUF      (1u << 20)
-#define SEND     (256u << 10)
-#define STALL_MS 10000 /* nothing at all for so long: broken */
+char bench_buf[BUF];
 
-static char buf[BUF];
-
-static uint64_t now_ns(void)
+uint64_t now_ns(void)
 {
 	struct timespec t;
 
@@ -38,13 +36,13 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void die(const char *what)
+_Noreturn void die(const char *what)
 {
 	(void)fprintf(stderr, "netbench: %s: %s\n", what, strerror(errno));
 	exit(1);
 }
 
-static long number(const char *s)
+long number(const char *s)
 {
 	char *end;
 	long v = strtol(s, &end, 10);
@@ -56,21 +54,14 @@ static long number(const char *s)
 	return v;
 }
 
-static int by_size(const void *a, const void *b)
+int by_size(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
 	return x < y ? -1 : x > y;
 }
 
-/* --- server --- */
-
-struct conn {
-	int fd;
-	char mode;
-};
-
-static void watch(int ep, int op, int fd, uint32_t events, void *ptr)
+void watch(int ep, int op, int fd, uint32_t events, void *ptr)
 {
 	struct epoll_event e = {.events = events, .data.ptr = ptr};
 
@@ -78,75 +69,9 @@ static void watch(int ep, int op, int fd, uint32_t events, void *ptr)
 		die("epoll_ctl");
 }
 
-static void accept_all(int ep, int listener)
-{
-	int fd, one = 1;
-
-	while ((fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-		struct conn *c = calloc(1, sizeof *c);
-
-		if (!c)
-			die("memory");
-		c->fd = fd;
-		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-		watch(ep, EPOLL_CTL_ADD, fd, EPOLLIN, c);
-	}
-}
-
-static void serve(struct conn *c)
-{
-	ssize_t n = read(c->fd, buf, sizeof buf);
-
-	if (n < 0 && errno == EAGAIN)
-		return;
-	if (n <= 0) {
-		if (c->mode == 't')
-			(void)!write(c->fd, "k", 1);
-		(void)close(c->fd);
-		free(c);
-		return;
-	}
-	if (!c->mode)
-		c->mode = buf[0];
-	if (c->mode == 'r') {
-		(void)!write(c->fd, "x", 1);
-		(void)shutdown(c->fd, SHUT_WR);
-	} else if (c->mode == 'p') {
-		(void)!write(c->fd, buf, (size_t)n);
-	}
-}
-
-static _Noreturn void server(uint16_t port)
-{
-	struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-	struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-	int l = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, zero = 0;
-	int v6 = l >= 0, ep = epoll_create1(EPOLL_CLOEXEC);
-
-	if (!v6)
-		l = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	(void)setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-	if (v6)
-		(void)setsockopt(l, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-	if (bind(l, v6 ? (void *)&a6 : (void *)&a4, v6 ? sizeof a6 : sizeof a4) < 0 || listen(l, 1024) < 0)
-		die("listen");
-	watch(ep, EPOLL_CTL_ADD, l, EPOLLIN, NULL);
-	for (;;) {
-		struct epoll_event e[64];
-		int n = epoll_wait(ep, e, 64, -1);
-
-		for (int i = 0; i < n; i++) {
-			if (e[i].data.ptr)
-				serve(e[i].data.ptr);
-			else
-				accept_all(ep, l);
-		}
-	}
-}
-
 /* --- clients --- */
 
-static int connect_to(const char *host, uint16_t port, int flags)
+int connect_to(const char *host, uint16_t port, int flags)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
@@ -175,10 +100,10 @@ static int tput(const char *host, uint16_t port, long mb)
 
 	if (fd < 0)
 		die("connect");
-	memset(buf, 't', sizeof buf);
+	memset(bench_buf, 't', sizeof bench_buf);
 	begun = now_ns();
 	while (left) {
-		ssize_t n = write(fd, buf, left < SEND ? (size_t)left : SEND);
+		ssize_t n = write(fd, bench_buf, left < SEND ? (size_t)left : SEND);
 
 		if (n < 0)
 			die("write");
@@ -302,8 +227,12 @@ int main(int argc, char **argv)
 		return rate(argv[2], (uint16_t)number(argv[3]), number(argv[4]), number(argv[5]));
 	if (argc == 5 && strcmp(argv[1], "trip") == 0)
 		return trip(argv[2], (uint16_t)number(argv[3]), number(argv[4]));
-	(void)fputs("usage: netbench server PORT | tput HOST PORT MB | rate HOST PORT N CONC | trip HOST "
-		    "PORT N\n",
-		    stderr);
+	if (argc == 5 && strcmp(argv[1], "relay") == 0)
+		relay((uint16_t)number(argv[2]), argv[3], (uint16_t)number(argv[4]), 0);
+	if (argc == 5 && strcmp(argv[1], "connect-relay") == 0)
+		relay((uint16_t)number(argv[2]), argv[3], (uint16_t)number(argv[4]), 1);
+	if (argc > 5 && strncmp(argv[1], "tunnel-", 7) == 0)
+		return tunnel_main(argc, argv);
+	(void)fputs("usage: see the first comment of netbench.c\n", stderr);
 	return 2;
 }
