@@ -62,42 +62,63 @@ static void on_connected(struct loop_io *io, unsigned events)
 	dial_more(d);
 }
 
-/* 1: under way, 0: failed at once, -1: this machine. */
-static int attempt_start(struct dial *d, struct dial_attempt *a, const struct addr *to)
+enum attempt { ATTEMPT_FAILED, ATTEMPT_UNDER_WAY, ATTEMPT_DONE, ATTEMPT_LOCAL };
+
+/*
+ * To a neighbour without delay the handshake is over when connect() returns, only nobody waited for it: asking
+ * again costs less than a turn of the loop.
+ */
+static enum attempt attempt_connect(struct dial *d, int fd, const struct sockaddr *sa, socklen_t len)
+{
+	if (connect(fd, sa, len) == 0)
+		return ATTEMPT_DONE;
+	if (errno == EINPROGRESS) {
+		if (connect(fd, sa, len) == 0)
+			return ATTEMPT_DONE;
+		if (errno == EALREADY)
+			return ATTEMPT_UNDER_WAY;
+	}
+	d->errnum = errno;
+	return ATTEMPT_FAILED;
+}
+
+static enum attempt attempt_start(struct dial *d, struct dial_attempt *a, const struct addr *to)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = addr_to_sockaddr(to, d->port, &sa);
 	const unsigned stall = DIAL_STALL_MS;
+	enum attempt r;
 	int one = 1, fd;
 
 	a->dial = d;
 	a->io.fd = -1;
 	switch (local_route(to)) {
 	case ROUTE_LOCAL:
-		return -1;
+		return ATTEMPT_LOCAL;
 	case ROUTE_NONE:
 		d->errnum = ENETUNREACH;
-		return 0;
+		return ATTEMPT_FAILED;
 	case ROUTE_REMOTE:
 		break;
 	}
 	fd = socket(to->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
 		d->errnum = errno;
-		return 0;
+		return ATTEMPT_FAILED;
 	}
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	/* A peer that vanished without a word is noticed some day. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 	/* One that takes nothing of what we have for it: sooner (tcp(7), zero windows count too). */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &stall, sizeof stall);
-	if (connect(fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS) {
-		d->errnum = errno;
+	r = attempt_connect(d, fd, (struct sockaddr *)&sa, len);
+	if (r == ATTEMPT_FAILED)
 		(void)close(fd);
-		return 0;
-	}
-	loop_io_init(d->loop, &a->io, fd, LOOP_WRITE, on_connected, a);
-	return 1;
+	else if (r == ATTEMPT_DONE)
+		a->io.fd = fd;
+	else
+		loop_io_init(d->loop, &a->io, fd, LOOP_WRITE, on_connected, a);
+	return r;
 }
 
 /* Starts the next attempt that can be started; ends the dial when there is none and none is under way. */
@@ -105,14 +126,16 @@ static void dial_more(struct dial *d)
 {
 	while (d->next < d->n) {
 		size_t i = d->next++;
-		int r = attempt_start(d, &d->attempt[i], &d->v[i]);
+		enum attempt r = attempt_start(d, &d->attempt[i], &d->v[i]);
 
-		if (r < 0) {
-			dial_end(d, DIAL_LOCAL, -1);
-			return;
-		}
-		if (r == 0)
+		if (r == ATTEMPT_FAILED)
 			continue;
+		if (r == ATTEMPT_LOCAL)
+			dial_end(d, DIAL_LOCAL, -1);
+		if (r == ATTEMPT_DONE)
+			dial_win(d, &d->attempt[i]);
+		if (r != ATTEMPT_UNDER_WAY)
+			return;
 		d->open++;
 		if (d->next < d->n)
 			loop_timer_start(&d->stagger, DIAL_STAGGER_MS);

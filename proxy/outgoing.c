@@ -421,6 +421,7 @@ void outgoing_read(struct outgoing *c, int64_t limit_ms)
 	}
 	loop_io_init(loop, &c->relay.io[0], c->relay.io[0].fd, LOOP_READ, on_first, c);
 	loop_timer_start(&c->timer, limit_ms);
+	on_first(&c->relay.io[0], LOOP_READ); /* they may be there already */
 }
 
 static void on_deadline(struct loop_timer *t)

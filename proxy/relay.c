@@ -226,10 +226,19 @@ static void relay_event(struct loop_io *io, unsigned events)
 	relay_arm(r);
 }
 
+/* A watcher that its owner had on the same descriptor is taken over: the kernel has it already. */
+static void side_watch(struct relay *r, struct loop *l, int i, int fd)
+{
+	if (r->io[i].loop == l && r->io[i].fd == fd)
+		loop_io_rebind(&r->io[i], LOOP_READ, relay_event, r);
+	else
+		loop_io_init(l, &r->io[i], fd, LOOP_READ, relay_event, r);
+}
+
 void relay_start(struct relay *r, struct loop *l, int fd0, int fd1, relay_done_fn *done)
 {
 	memset(r->half, 0, sizeof r->half);
 	r->done = done;
-	loop_io_init(l, &r->io[0], fd0, LOOP_READ, relay_event, r);
-	loop_io_init(l, &r->io[1], fd1, LOOP_READ, relay_event, r);
+	side_watch(r, l, 0, fd0);
+	side_watch(r, l, 1, fd1);
 }

@@ -50,8 +50,8 @@ struct relay {
 	bool moved;            /* bytes went since somebody set this to false */
 };
 
-/* Owns both fds (non-blocking). The io watchers must be stopped or zero. Reading starts with the next loop
- * iteration. */
+/* Owns both fds (non-blocking). The io watchers must be zero, or of the same fds. Reading starts with the next
+ * loop iteration. */
 void relay_start(struct relay *r, struct loop *l, int fd0, int fd1, relay_done_fn *done);
 /* Sends bytes that came from side i. False: that ended the connection. */
 bool relay_push(struct relay *r, int i, const void *data, size_t len);

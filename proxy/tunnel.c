@@ -21,6 +21,7 @@ struct hello {
 	char *buf;
 	size_t len, cap;
 	uint8_t first;
+	bool waiting; /* for more of them, and the timer runs */
 };
 
 void hello_free(struct hello *h)
@@ -46,7 +47,8 @@ static bool cut(struct outgoing *c, const char *what, const char *reason)
 
 static struct hello *judged(struct outgoing *c)
 {
-	loop_timer_start(&c->timer, IDLE_MS);
+	if (c->hello->waiting)
+		loop_timer_start(&c->timer, IDLE_MS);
 	outgoing_release(c);
 	c->relay.half[0].tap = NULL;
 	return TAKE_PTR(c->hello);
@@ -184,7 +186,6 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 	}
 	if (!h) {
 		h = c->hello = xcalloc(1, sizeof *h);
-		loop_timer_start(&c->timer, HELLO_LIMIT_MS);
 	}
 	if (!outgoing_hold(c, len))
 		return cut(c, "TLS", "too many connections of this app wait for a verdict");
@@ -194,7 +195,13 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 	}
 	memcpy(h->buf + h->len, data, len);
 	h->len += len;
-	return hello_judge(c);
+	if (!hello_judge(c))
+		return false;
+	if (c->hello && !c->hello->waiting) {
+		c->hello->waiting = true;
+		loop_timer_start(&c->timer, HELLO_LIMIT_MS);
+	}
+	return true;
 }
 
 /* c->setup without its buffer goes away. */

@@ -121,8 +121,17 @@ void loop_io_set(struct loop_io *w, unsigned events)
 	w->events = events;
 	if (!events)
 		return;
-	ev_io_set(io_ev(w), w->fd, (events & LOOP_READ ? EV_READ : 0) | (events & LOOP_WRITE ? EV_WRITE : 0));
+	/* Not ev_io_set(): that says the descriptor may be another file now, and costs an epoll_ctl() even if
+	 * nothing changes. */
+	ev_io_modify(io_ev(w), (events & LOOP_READ ? EV_READ : 0) | (events & LOOP_WRITE ? EV_WRITE : 0));
 	ev_io_start(w->loop->ev, io_ev(w));
+}
+
+void loop_io_rebind(struct loop_io *w, unsigned events, loop_io_fn *fn, void *data)
+{
+	w->fn = fn;
+	w->data = data;
+	loop_io_set(w, events);
 }
 
 void loop_io_first(struct loop_io *w)
@@ -192,15 +201,18 @@ void loop_timer_start(struct loop_timer *w, int64_t after_ms)
 {
 	loop_timer_stop(w);
 	ev_now_update(w->loop->ev);
-	w->due_ms = clk_mono_ms() + (after_ms > 0 ? after_ms : 0);
 	w->active = true;
-	if (w->loop->flags & LOOP_SHIFT_GAPS) {
-		w->next = w->loop->timers;
-		w->prev = NULL;
-		if (w->next)
-			w->next->prev = w;
-		w->loop->timers = w;
+	if (!(w->loop->flags & LOOP_SHIFT_GAPS)) {
+		ev_timer_set(timer_ev(w), after_ms > 0 ? (double)after_ms / 1000. : 0., 0.);
+		ev_timer_start(w->loop->ev, timer_ev(w));
+		return;
 	}
+	w->due_ms = clk_mono_ms() + (after_ms > 0 ? after_ms : 0);
+	w->next = w->loop->timers;
+	w->prev = NULL;
+	if (w->next)
+		w->next->prev = w;
+	w->loop->timers = w;
 	timer_arm(w);
 }
 

@@ -35,9 +35,11 @@ struct loop_io {
 /* Starts watching when events is not 0. `fd` stays the caller's and must stay open until stop. */
 void loop_io_init(struct loop *l, struct loop_io *w, int fd, unsigned events, loop_io_fn *fn, void *data);
 void loop_io_set(struct loop_io *w, unsigned events); /* 0: stops */
+/* The same descriptor, from now on for somebody else: no system call when what it is watched for stays. */
+void loop_io_rebind(struct loop_io *w, unsigned events, loop_io_fn *fn, void *data);
 /* Of all that is ready in one iteration, this one's callback runs first. Call it right after init. */
 void loop_io_first(struct loop_io *w);
-void loop_io_stop(struct loop_io *w);                 /* a zeroed or stopped watcher is fine */
+void loop_io_stop(struct loop_io *w); /* a zeroed or stopped watcher is fine */
 
 struct loop_timer;
 typedef void loop_timer_fn(struct loop_timer *w);
@@ -46,7 +48,7 @@ struct loop_timer {
 	struct loop *loop;
 	loop_timer_fn *fn;
 	void *data;
-	int64_t due_ms;
+	int64_t due_ms; /* with LOOP_SHIFT_GAPS */
 	struct loop_timer *prev, *next;
 	bool active;
 };
