@@ -10,7 +10,7 @@
 #define BATCH        64
 #define BACKOFF_MS   100
 #define LOG_EVERY_MS 10000
-#define FD_RESERVE   512 /* two full SCM_RIGHTS messages, the loop, resolvers, netlink, log */
+#define FD_RESERVE   448 /* a full SCM_RIGHTS message, the loop, resolvers, netlink, log, listeners */
 #define FDS_PER_CONN 3   /* two, and one more while two addresses of a name race */
 
 static size_t fds, fds_limit = 1024; /* in use, as far as they are counted */
@@ -69,10 +69,15 @@ void conns_add(struct conns *c)
 	fds += FDS_PER_CONN;
 }
 
-void conns_sub(struct conns *c)
+void conns_dialled(void)
+{
+	fds--;
+}
+
+void conns_sub(struct conns *c, bool dialled)
 {
 	c->n--;
-	fds -= FDS_PER_CONN;
+	fds -= dialled ? FDS_PER_CONN - 1 : FDS_PER_CONN;
 }
 
 size_t fds_take(size_t n)

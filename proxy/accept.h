@@ -3,8 +3,8 @@
  * with the connections waiting in the kernel's queue, instead of spinning; the log says so once in ten
  * seconds.
  *
- * Descriptors are a budget of the whole process: a connection counts as FDS_PER_CONN, a socket waiting in a
- * pool as one, and a reserve stays free, so that the control channel can always receive some. Half of the
+ * Descriptors are a budget of the whole process: a connection counts as FDS_PER_CONN, and as one less
+ * when it has dialled; a socket waiting in a pool as one, and a reserve stays free, so that the control channel can always receive some. Half of the
  * budget is shared out evenly among the apps: that many connections an app can always have, whatever the
  * others do. The other half goes to whoever comes first.
  */
@@ -46,7 +46,8 @@ void conns_join(struct conns *c);
 void conns_leave(struct conns *c); /* all its connections were subtracted */
 bool conns_may_grow(const struct conns *c);
 void conns_add(struct conns *c);
-void conns_sub(struct conns *c);
+void conns_dialled(void); /* a connection does not need its third descriptor any more... */
+void conns_sub(struct conns *c, bool dialled); /* ...and that was said */
 /* Descriptors that are no connection yet. Grants at most `n`, maybe none; every one is given back when it is
  * closed, or has become part of a connection. */
 size_t fds_take(size_t n);

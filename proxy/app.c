@@ -92,6 +92,13 @@ void app_conn_add(struct app *a, struct app_conns *l, struct app_conn *c)
 	app_counted(a);
 }
 
+void app_conn_dialled(struct app_conn *c)
+{
+	if (!c->dialled)
+		conns_dialled();
+	c->dialled = true;
+}
+
 void app_conn_remove(struct app *a, struct app_conns *l, struct app_conn *c)
 {
 	if (c->prev)
@@ -101,7 +108,7 @@ void app_conn_remove(struct app *a, struct app_conns *l, struct app_conn *c)
 	if (c->next)
 		c->next->prev = c->prev;
 	l->n--;
-	conns_sub(&a->conns);
+	conns_sub(&a->conns, c->dialled);
 	a->counters.out_open--;
 	app_counted(a);
 }

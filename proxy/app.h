@@ -23,6 +23,7 @@ struct app_counters {
 /* A connection that an app makes, in the list of whoever has it. */
 struct app_conn {
 	struct app_conn *prev, *next;
+	bool dialled;
 };
 struct app_conns { /* zero-initialise */
 	struct app_conn *head;
@@ -59,7 +60,7 @@ struct proxy {
 	struct wire *wire;
 	struct app *apps;
 	const char *nameserver, *resolv_conf; /* options; NULL */
-	struct accesslog *access; /* of a stand-alone proxy, or NULL */
+	struct accesslog *access;             /* of a stand-alone proxy, or NULL */
 	struct loop_timer counters_timer;
 };
 
@@ -73,6 +74,7 @@ void app_set_gate(struct app *a, enum gate gate);
 void app_drop(struct app *a);
 /* Linked and counted, and the opposite: once each. */
 void app_conn_add(struct app *a, struct app_conns *l, struct app_conn *c);
+void app_conn_dialled(struct app_conn *c); /* it has the descriptors it needs */
 void app_conn_remove(struct app *a, struct app_conns *l, struct app_conn *c);
 /* Call after changing counters: they are reported within a second. */
 void app_counted(struct app *a);

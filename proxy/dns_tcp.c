@@ -45,7 +45,7 @@ static void conn_free(struct conn *c)
 	loop_io_stop(&c->io);
 	loop_timer_stop(&c->idle);
 	(void)close(c->io.fd);
-	conns_sub(&l->dns->app->conns);
+	conns_sub(&l->dns->app->conns, false);
 	acceptor_run(&l->acc, !l->paused && l->n < CONNS_MAX);
 	free(c);
 }

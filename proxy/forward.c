@@ -109,7 +109,7 @@ static void inbound_free(struct inbound *c)
 			(void)close(c->inner[i]);
 	f->app->counters.in_open--;
 	app_counted(f->app);
-	conns_sub(&f->app->conns);
+	conns_sub(&f->app->conns, false);
 	free(c);
 	ports_run(f);
 }

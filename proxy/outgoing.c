@@ -267,6 +267,7 @@ static void connected(struct outgoing *c, int fd)
 	c->app->counters.out_allowed++;
 	app_counted(c->app);
 	c->phase = PHASE_RELAY;
+	app_conn_dialled(&c->conn);
 	judged(c);
 	loop_timer_start(&c->timer, IDLE_MS);
 	c->relay.ended = on_half_closed;

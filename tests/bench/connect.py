@@ -133,28 +133,12 @@ class Peer:
 
 
 class Sbxsv(Peer):
-    name, by_name = "sbxsv", True
+    name, by_name, path = "sbxsv", True, None
 
     def start(self):
-        import proxydrv
-        import threading
-        self.d = proxydrv.Proxy(args=["--nameserver", self.lab.DNS])
-        self.d.send("policy", app="b", policy={"egress": "hosts", "sni_match": True, "ech_refuse": False, "allow": [[f"{NAME}:{SERVER_PORT}", "x:1"]], "deny": [], "address": [[TARGET, "x:2"]], "connect": []})
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            s.setblocking(False)
-            s.bind(("127.0.0.1", self.port))
-            s.listen(4096)
-            self.d.jail("b", egress=s)
-        self.procs.append(self.d.proc)
-        def pump():
-            while True:
-                try:
-                    self.d.pump(1)
-                    self.d.messages.clear()
-                except Exception:
-                    return
-        threading.Thread(target=pump, daemon=True).start()
+        # A master, which holds the listener, and the worker, which does the work: both count.
+        self.spawn(self.path or harness.program("sbxsv-proxy"), "--listen", f"127.0.0.1:{self.port}", "--allow-address", TARGET,
+                   "--allow", f"{NAME}:{SERVER_PORT}", "--nameserver", self.lab.DNS)
 
 
 class Tinyproxy(Peer):
@@ -462,9 +446,8 @@ def growth(o, results, failed):
                 if lost:
                     failed.append(f"growth: {lost:.0f} of {step} failed")
             time.sleep(0.3)
-            m = memory(p.procs[0].pid)
-            with open(f"/proc/{p.procs[0].pid}/smaps") as f:
-                m["heap"] = heap_of(f.read())
+            m = p.memory()
+            m["heap"] = sum(heap(pid) for pid in p.pids())
             rows.append(m)
             print(f"growth    after {done:8} connections: {m['fds']} fds, PSS {m['pss']} KiB, private {m['private']} KiB, "
                   f"heap {m['heap']} KiB" + (f", {per_s:.0f}/s" if done else ""), flush=True)
@@ -476,14 +459,15 @@ def growth(o, results, failed):
     results.append({"part": "growth", "what": f"{total} connections", "start": rows[0], "end": rows[-1]})
 
 
-def heap_of(smaps):
-    lines, inside, kib = smaps.splitlines(), False, 0
-    for row in lines:
-        first = row.split()[0]
-        if "-" in first and not first.endswith(":"):
-            inside = row.endswith("[heap]")
-        elif inside and first == "Rss:":
-            kib += int(row.split()[1])
+def heap(pid):
+    inside, kib = False, 0
+    with open(f"/proc/{pid}/smaps") as f:
+        for row in f:
+            first = row.split()[0]
+            if not first.endswith(":"):
+                inside = row.rstrip().endswith("[heap]")
+            elif inside and first == "Rss:":
+                kib += int(row.split()[1])
     return kib
 
 
