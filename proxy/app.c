@@ -6,6 +6,7 @@
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/loopback.h"
+#include "proxy/tally.h"
 
 struct app *app_find(struct proxy *p, const char *name)
 {
@@ -27,6 +28,7 @@ struct app *app_get(struct proxy *p, const char *name)
 	conns_join(&a->conns);
 	a->forward = forward_create(a);
 	a->denied = denied_create(a);
+	a->tally = tally_create();
 	a->next = p->apps;
 	p->apps = a;
 	return a;
@@ -43,6 +45,7 @@ void app_remove(struct app *a)
 	crash_page_forget(a);
 	forward_destroy(a->forward);
 	denied_destroy(a->denied);
+	tally_destroy(a->tally);
 	conns_leave(&a->conns);
 	policy_destroy(a->policy);
 	free(a->closed);

@@ -49,6 +49,7 @@ struct app {
 	struct egress_listener *egress; /* explicit proxy of this launch */
 	struct dns *dns;                /* policy DNS of this launch, and the names it gave out */
 	struct denied *denied;          /* refusals being folded */
+	struct tally *tally;            /* per rule */
 	struct conns conns;             /* its share of the descriptors */
 
 	struct app_counters counters;

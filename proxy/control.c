@@ -6,15 +6,18 @@
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/loopback.h"
+#include "proxy/tally.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define COUNTERS_FIRST_MS    200  /* after the first change */
-#define COUNTERS_EVERY_MS    1000 /* while changes go on */
-#define COUNTERS_PER_MESSAGE 256  /* keeps a message far below WIRE_MAX_BYTES */
-#define CRASH_PAGE_MIN       256
+#define COUNTERS_FIRST_MS 200  /* after the first change */
+#define COUNTERS_EVERY_MS 1000 /* while changes go on */
+#define COUNTERS_BYTES    400  /* of one app, besides its name and rules: eight numbers and their names */
+#define COUNTERS_MESSAGE                                                                                     \
+	(64u << 10) /* then the next begins; with one app more it is far below WIRE_MAX_BYTES */
+#define CRASH_PAGE_MIN 256
 
 /* --- crash page --- */
 
@@ -120,9 +123,11 @@ void control_denied(struct app *a, bool lookup, const char *host, uint16_t port,
 	say(a->proxy, j);
 }
 
-static struct js *counters_json(const struct app_counters *c)
+static struct js *counters_json(const struct app *a, bool all, size_t *bytes)
 {
-	struct js *j = js_obj();
+	const struct app_counters *c = &a->counters;
+	struct js *j = js_obj(), *rules;
+	size_t n;
 
 	js_add_int(j, "in_open", (int64_t)c->in_open);
 	js_add_int(j, "in_total", (int64_t)c->in_total);
@@ -132,6 +137,10 @@ static struct js *counters_json(const struct app_counters *c)
 	js_add_int(j, "out_ech", (int64_t)c->out_ech);
 	js_add_int(j, "bytes_in", (int64_t)c->bytes_in);
 	js_add_int(j, "bytes_out", (int64_t)c->bytes_out);
+	rules = tally_json(a->tally, all, &n);
+	if (rules)
+		js_add(j, "rules", rules);
+	*bytes += COUNTERS_BYTES + strlen(a->name) + n;
 	return j;
 }
 
@@ -139,7 +148,7 @@ static struct js *counters_json(const struct app_counters *c)
 static void send_counters(struct proxy *p, const char *only, bool all)
 {
 	struct js *j = NULL, *apps = NULL;
-	size_t n = 0;
+	size_t n = 0, bytes = 0;
 
 	for (struct app *a = p->apps; a; a = a->next) {
 		if (only ? !str_eq(a->name, only) : !all && !a->counters_changed)
@@ -147,9 +156,11 @@ static void send_counters(struct proxy *p, const char *only, bool all)
 		a->counters_changed = false;
 		if (!apps)
 			apps = js_obj();
-		js_add(apps, a->name, counters_json(&a->counters));
-		if (++n % COUNTERS_PER_MESSAGE)
+		js_add(apps, a->name, counters_json(a, all, &bytes));
+		n++;
+		if (bytes < COUNTERS_MESSAGE)
 			continue;
+		bytes = 0;
 		j = message("counters", NULL);
 		js_add(j, "apps", apps);
 		apps = NULL;

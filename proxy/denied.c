@@ -1,6 +1,7 @@
 #include "proxy/denied.h"
 #include "base/str.h"
 #include "proxy/control.h"
+#include "proxy/tally.h"
 
 #define FOLD_MS 1000
 
@@ -63,8 +64,9 @@ static void on_fold(struct loop_timer *timer)
 }
 
 static void add(struct denied *d, bool lookup, const char *host, uint16_t port, const char *rule,
-		const char *hint)
+		const char *hint, const char *by)
 {
+	tally_add(d->app->tally, by, false);
 	d->app->counters.out_denied++;
 	app_counted(d->app);
 	if (!loop_timer_active(&d->timer))
@@ -83,21 +85,22 @@ static void add(struct denied *d, bool lookup, const char *host, uint16_t port, 
 		return;
 	}
 	d->v[d->n] = (struct refusal){.host = xstrdup(host),
-				     .rule = xstrdup(rule),
-				     .hint = xstrdup(hint),
-				     .port = port,
-				     .lookup = lookup};
+				      .rule = xstrdup(rule),
+				      .hint = xstrdup(hint),
+				      .port = port,
+				      .lookup = lookup};
 	report(d, &d->v[d->n++], 1);
 }
 
-void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint)
+void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint,
+		const char *by)
 {
-	add(d, false, host, port, rule, hint);
+	add(d, false, host, port, rule, hint, by);
 }
 
 void denied_add_lookup(struct denied *d, const char *host, const char *rule, const char *hint)
 {
-	add(d, true, host, 0, rule, hint);
+	add(d, true, host, 0, rule, hint, rule);
 }
 
 struct denied *denied_create(struct app *a)

@@ -12,7 +12,9 @@
 struct denied;
 struct denied *denied_create(struct app *a);
 void denied_destroy(struct denied *d); /* sends what is folded */
-/* `host` is canonical text, or "" when the target could not be read. */
-void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint);
+/* `host` is canonical text, or "" when the target could not be read. `by` is the rule that it counts for: `rule`
+ * without what somebody else wrote into it. */
+void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint,
+		const char *by);
 /* The same for a name that was only looked up. */
 void denied_add_lookup(struct denied *d, const char *host, const char *rule, const char *hint);

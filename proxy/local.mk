@@ -24,6 +24,7 @@ libproxy_a_SOURCES = \
 	proxy/resolve.c proxy/resolve.h \
 	proxy/search.c proxy/search.h \
 	proxy/socks.c \
+	proxy/tally.c proxy/tally.h \
 	proxy/transparent.c \
 	proxy/tunnel.c
 PROXY_LIBS = libproxy.a libproxyparse.a libpolicy.a $(CARES_LIBS) $(MNL_LIBS) $(SECCOMP_LIBS)

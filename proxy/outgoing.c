@@ -4,6 +4,7 @@
 #include "proxy/control.h"
 #include "proxy/denied.h"
 #include "proxy/dns.h"
+#include "proxy/tally.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,7 +138,7 @@ void outgoing_answer(struct outgoing *c, const void *data, size_t len)
 /* Not a byte of this app is parsed any more. */
 void outgoing_closed(struct outgoing *c)
 {
-	denied_add(c->app->denied, "", 0, "egress closed", "");
+	denied_add(c->app->denied, "", 0, "egress closed", "", "egress closed");
 	c->front->closed(c);
 }
 
@@ -145,13 +146,13 @@ static void refuse(struct outgoing *c, const struct verdict *v)
 {
 	const struct target *t = &c->setup->target;
 
-	denied_add(c->app->denied, t->host, t->port, v->rule, v->hint);
+	denied_add(c->app->denied, t->host, t->port, v->rule, v->hint, v->rule);
 	c->front->refuse(c, v);
 }
 
 void outgoing_denied(struct outgoing *c, const char *rule, const char *hint)
 {
-	denied_add(c->app->denied, c->host, c->port, rule, hint);
+	denied_add(c->app->denied, c->host, c->port, rule, hint, c->rule);
 }
 
 /* --- a connection that is over, but for somebody who does not say so --- */
@@ -248,6 +249,13 @@ void outgoing_judge_again(struct outgoing *c)
 
 /* --- resolve, dial --- */
 
+static void count_allowed(struct outgoing *c, const char *rule)
+{
+	c->app->counters.out_allowed++;
+	tally_add(c->app->tally, rule, true);
+	app_counted(c->app);
+}
+
 static void connected(struct outgoing *c, int fd)
 {
 	struct setup *s = c->setup;
@@ -264,8 +272,7 @@ static void connected(struct outgoing *c, int fd)
 	c->literal = s->target.literal;
 	c->peer = s->target.literal ? s->target.addr : s->dial.v[s->dial.won];
 	c->by_address = s->verdict.by_address;
-	c->app->counters.out_allowed++;
-	app_counted(c->app);
+	count_allowed(c, c->rule);
 	c->phase = PHASE_RELAY;
 	app_conn_dialled(&c->conn);
 	judged(c);
@@ -291,8 +298,7 @@ static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
 		refuse(c, &v);
 		return;
 	}
-	c->app->counters.out_allowed++;
-	app_counted(c->app);
+	count_allowed(c, c->setup->verdict.rule);
 	if (result == DIAL_TIMEOUT) {
 		c->front->fail(c, FAIL_LATE, ETIMEDOUT, "the site did not answer the connection in time");
 		return;

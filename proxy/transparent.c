@@ -39,7 +39,7 @@ static void unnamed(struct outgoing *c, const char *reason)
 	const struct setup *s = c->setup;
 	CLEANUP_FREE char *rule = xasprintf("%s: %s", s->verdict.rule, reason);
 
-	denied_add(c->app->denied, s->target.host, s->target.port, rule, s->verdict.hint);
+	denied_add(c->app->denied, s->target.host, s->target.port, rule, s->verdict.hint, s->verdict.rule);
 	outgoing_reset(c);
 }
 

@@ -218,3 +218,33 @@ def test_many_connections():
         denied = sum(m["count"] for m in s.proxy.messages if m["t"] == "denied")
         assert denied == n - n // 2, denied  # one event and its repeats, folded
         s.proxy.close()
+
+
+@netlab.isolated
+def test_rules_are_counted():
+    with netlab.Lab() as lab:
+        names = [f"n{i}.test" for i in range(100)]
+        lab.dns({"a.test": ["11.2.0.10"], **{n: ["11.2.0.10"] for n in names}})
+        lab.echo_site("11.2.0.10", 443)
+        s = Socks(lab, allow=["a.test", *names], deny=["b.test"])
+        for host, port, code in (("a.test", 443, 0), ("a.test", 443, 0), ("b.test", 443, 2), ("c.test", 443, 2),
+                                 ("a.test", 22, 2), ("127.0.0.1", 80, 2)):
+            assert s.socks(host, port)[0] == code
+        code, c = s.socks("a.test", 443)
+        c.sendall(b"no TLS")  # cut: counts for the rule that had allowed it
+        assert is_cut(lambda: c.recv(1))
+        assert s.proxy.counters("notes")["rules"] == {
+            "notes.app:3 Allow=a.test": {"allowed": 3, "denied": 1}, "notes.app:3 Deny=b.test": {"allowed": 0, "denied": 1},
+            "default-deny": {"allowed": 0, "denied": 2}, "closed: loopback": {"allowed": 0, "denied": 1}}
+        # of itself only what changed
+        assert s.socks("c.test", 443)[0] == 2
+        m = s.proxy.wait("counters", match=lambda m: "default-deny" in m["apps"].get("notes", {}).get("rules", {}))
+        assert m["apps"]["notes"]["rules"] == {"default-deny": {"allowed": 0, "denied": 3}}
+        # bounded: those used last are known
+        for n in names:
+            code, c = s.socks(n, 443)
+            assert code == 0
+            c.close()
+        rules = s.proxy.counters("notes")["rules"]
+        assert len(rules) == 64 and rules["notes.app:103 Allow=n99.test"] == {"allowed": 1, "denied": 0}
+        s.proxy.close()
