@@ -6,7 +6,7 @@
 #define DNS_RECENT 8
 struct dns_recent { /* a refused lookup that was told */
 	char host[HOST_MAX];
-	unsigned types; /* asked for so far */
+	unsigned types, again; /* asked for so far, and a second time */
 	int64_t at_ms;
 };
 

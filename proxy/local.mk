@@ -22,7 +22,6 @@ libproxy_a_SOURCES = \
 	proxy/relay.c proxy/relay.h \
 	proxy/reply.c \
 	proxy/resolve.c proxy/resolve.h \
-	proxy/search.c proxy/search.h \
 	proxy/socks.c \
 	proxy/tally.c proxy/tally.h \
 	proxy/transparent.c \
