@@ -144,6 +144,10 @@ static void setting(struct reader *r, const char *name, const char *value, unsig
 
 	if (!k)
 		return;
+	if (strstr(value, " #") || strstr(value, " ;") || strstr(value, "\t#")) { /* no value has one */
+		problem(r, line, "%s=: a comment needs its own line", name);
+		return;
+	}
 	if (!*value && k->kind == LIST) {
 		settings_clear(s);
 		return;

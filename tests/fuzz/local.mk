@@ -25,6 +25,13 @@ fuzz_socks_SOURCES = tests/fuzz/fuzz_socks.c
 fuzz_socks_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_socks_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/policyfile
+if FUZZERS
+check_PROGRAMS += fuzz_policyfile
+fuzz_policyfile_SOURCES = tests/fuzz/fuzz_policyfile.c
+fuzz_policyfile_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_policyfile_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
+endif
 EXTRA_DIST += tests/fuzz/seeds/unit
 if FUZZERS
 check_PROGRAMS += fuzz_unit
