@@ -92,7 +92,7 @@ static enum attempt attempt_start(struct dial *d, struct dial_attempt *a, const 
 
 	a->dial = d;
 	a->io.fd = -1;
-	switch (local_route(to)) {
+	switch (d->own ? ROUTE_REMOTE : local_route(to)) {
 	case ROUTE_LOCAL:
 		return ATTEMPT_LOCAL;
 	case ROUTE_NONE:
@@ -170,10 +170,11 @@ static void dial_order(struct dial *d, const struct addr *v, size_t n)
 	}
 }
 
-void dial_start(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port, dial_fn *fn,
-		void *data)
+static void start(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port, bool own,
+		  dial_fn *fn, void *data)
 {
 	memset(d, 0, sizeof *d);
+	d->own = own;
 	d->loop = l;
 	d->fn = fn;
 	d->data = data;
@@ -187,4 +188,16 @@ void dial_start(struct dial *d, struct loop *l, const struct addr *v, size_t n, 
 	loop_timer_init(l, &d->limit, on_limit, d);
 	loop_timer_start(&d->limit, DIAL_LIMIT_MS);
 	dial_more(d);
+}
+
+void dial_start(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port, dial_fn *fn,
+		void *data)
+{
+	start(d, l, v, n, port, false, fn, data);
+}
+
+void dial_start_own(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port,
+		    dial_fn *fn, void *data)
+{
+	start(d, l, v, n, port, true, fn, data);
 }

@@ -31,9 +31,13 @@ struct dial {
 	uint16_t port;
 	int errnum;
 	struct loop_timer stagger, limit;
+	bool own; /* an address of this machine is fine */
 	bool busy;
 };
 /* Copies addresses; all were judged. More than DIAL_MAX: the rest is not tried. */
 void dial_start(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port, dial_fn *fn,
 		void *data);
+/* To an address that a person named, not a rule: it may be one of this machine. */
+void dial_start_own(struct dial *d, struct loop *l, const struct addr *v, size_t n, uint16_t port,
+		    dial_fn *fn, void *data);
 void dial_stop(struct dial *d); /* a zeroed or ended one is fine */

@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "proxy/control.h"
 #include "proxy/denied.h"
+#include "proxy/access.h"
 #include "proxy/outgoing.h"
 #include <string.h>
 
@@ -19,6 +20,7 @@ static void answer_error(struct outgoing *c, int status, const char *reason)
 {
 	CLEANUP_FREE char *text = reply_error(status, reason);
 
+	access_error(c->access, reason);
 	answer_text(c, text);
 }
 
@@ -116,6 +118,7 @@ static void http_connected(struct outgoing *c, int upstream)
 }
 
 const struct front front_http = {
+	.name = "http",
 	.bytes = http_bytes,
 	.gave_up = http_gave_up,
 	.refuse = http_refuse,

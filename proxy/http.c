@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "proxy/control.h"
+#include "proxy/access.h"
 #include "proxy/outgoing.h"
+#include "proxy/upstream.h"
 #include <string.h>
 #include <strings.h>
 
@@ -123,6 +125,7 @@ static bool bad_gateway(struct outgoing *c, const char *reason)
 {
 	CLEANUP_FREE char *text = reply_error(502, reason);
 
+	access_error(c->access, reason);
 	c->relay.half[1].tap = on_response_body;
 	free(TAKE_PTR(c->http->head));
 	if (!c->http->answered && !relay_push(&c->relay, 1, text, strlen(text)))
@@ -197,6 +200,13 @@ static bool response_head(struct outgoing *c, size_t n)
 
 	if (response_status(h->head, n, &status) != PARSE_DONE)
 		return bad_gateway(c, "the site's answer is not HTTP");
+	if (c->absolute && (status == 407 || status == 101)) { /* between us and that proxy */
+		CLEANUP_FREE char *trouble = upstream_trouble(c->absolute, status),
+				  *text = xasprintf("the upstream proxy %s %s", upstream_shown(c->absolute),
+						    trouble);
+
+		return bad_gateway(c, text);
+	}
 	if (status == 101)
 		return h->websocket ? upgraded(c)
 				    : bad_gateway(c, "the site switched protocols without being asked");
@@ -262,6 +272,12 @@ bool http_begin(struct outgoing *c, const struct request *r, char *buf, size_t l
 	c->relay.half[1].tap = on_response_head;
 	if (!n)
 		return bad_gateway(c, "the request is too long to send on");
+	if (c->absolute) {
+		char *whole = upstream_head(c->absolute, &r->target, out, n, &n);
+
+		free(out);
+		out = whole;
+	}
 	if (!relay_push(&c->relay, 0, out, n))
 		return false;
 	return len > at ? on_request_bytes(&c->relay, buf + at, len - at) : true;

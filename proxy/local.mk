@@ -3,7 +3,7 @@ sbin_PROGRAMS += sbxsv-proxy
 noinst_LIBRARIES += libproxy.a
 libproxy_a_SOURCES = \
 	proxy/accept.c proxy/accept.h \
-	proxy/accesslog.c proxy/accesslog.h \
+	proxy/access.c proxy/access.h proxy/accesslog.c proxy/accesslog.h \
 	proxy/alone.c proxy/alone.h proxy/alone_listen.c proxy/alone_listen.h \
 	proxy/app.c proxy/app.h \
 	proxy/control.c proxy/control.h \
@@ -16,7 +16,7 @@ libproxy_a_SOURCES = \
 	proxy/http.c \
 	proxy/inner.c proxy/inner.h \
 	proxy/loopback.c proxy/loopback.h \
-	proxy/outgoing.c proxy/outgoing.h \
+	proxy/outgoing.c proxy/outgoing.h proxy/upstream.c proxy/upstream.h \
 	proxy/pool.c proxy/pool.h \
 	proxy/portholder.c proxy/portholder.h \
 	proxy/relay.c proxy/relay.h \

@@ -4,7 +4,10 @@
 #include "proxy/control.h"
 #include "proxy/denied.h"
 #include "proxy/dns.h"
+#include "proxy/first.h"
 #include "proxy/tally.h"
+#include "proxy/access.h"
+#include "proxy/upstream.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +34,7 @@ static void setup_free(struct outgoing *c)
 	outgoing_release(c);
 	resolve_stop(&s->waiter);
 	dial_stop(&s->dial);
+	upstream_free(s->up);
 	free(s->buf);
 	free(s);
 }
@@ -51,6 +55,7 @@ struct outgoing *outgoing_create(struct egress_listener *l, int fd, const struct
 	app_conn_add(l->app, &l->conns, &c->conn);
 	loop_timer_init(l->app->proxy->loop, &c->timer, on_deadline, c);
 	c->setup = xcalloc(1, sizeof *c->setup);
+	c->access = access_begin(l->app->proxy->access, fd);
 	egress_run(l);
 	return c;
 }
@@ -65,6 +70,8 @@ void outgoing_free(struct outgoing *c)
 	outgoing_release(c);
 	hello_free(c->hello);
 	http_free(c->http);
+	upstream_free(c->absolute);
+	access_end(c->app->proxy->access, c->access, c->front->name);
 	app_conn_remove(c->app, &l->conns, &c->conn);
 	judged(c);
 	egress_run(l);
@@ -147,12 +154,20 @@ static void refuse(struct outgoing *c, const struct verdict *v)
 	const struct target *t = &c->setup->target;
 
 	denied_add(c->app->denied, t->host, t->port, v->rule, v->hint, v->rule);
+	access_verdict(c->access, ACCESS_DENIED, v->rule);
 	c->front->refuse(c, v);
 }
 
 void outgoing_denied(struct outgoing *c, const char *rule, const char *hint)
 {
 	denied_add(c->app->denied, c->host, c->port, rule, hint, c->rule);
+	access_verdict(c->access, ACCESS_DENIED, rule);
+}
+
+static void fail(struct outgoing *c, enum failure why, int errnum, const char *text)
+{
+	access_error(c->access, text);
+	c->front->fail(c, why, errnum, text);
 }
 
 /* --- a connection that is over, but for somebody who does not say so --- */
@@ -186,7 +201,7 @@ static void relay_late(struct outgoing *c)
 
 /* --- the verdict --- */
 
-/* By the rules of this moment; `v` are the addresses that a name stands for. */
+/* By the rules of this moment; `v` are the addresses that a name stands for. NULL: another proxy resolves it. */
 static bool allowed(const struct policy *p, const struct target *t, const struct addr *v, size_t n,
 		    struct verdict *out)
 {
@@ -197,7 +212,7 @@ static bool allowed(const struct policy *p, const struct target *t, const struct
 		return out->action == VERDICT_ALLOW;
 	}
 	policy_decide_host(p, t->host, t->port, &by);
-	if (by.action == VERDICT_ALLOW)
+	if (by.action == VERDICT_ALLOW && v)
 		policy_decide_answer(p, t->host, t->port, &by, v, n, out);
 	else
 		*out = by;
@@ -232,7 +247,7 @@ void outgoing_judge_again(struct outgoing *c)
 	}
 	(void)snprintf(t.host, sizeof t.host, "%s", c->host);
 	t.addr = c->peer;
-	if (allowed(c->app->policy, &t, &c->peer, 1, &v)) {
+	if (allowed(c->app->policy, &t, c->via ? NULL : &c->peer, 1, &v)) {
 		c->generation = c->app->generation;
 		c->by_address = v.by_address;
 		if (!str_eq(c->rule, v.rule)) {
@@ -256,12 +271,24 @@ static void count_allowed(struct outgoing *c, const char *rule)
 	app_counted(c->app);
 }
 
+/* The link has done its work; requests in absolute form still need what it knows. */
+static void take_upstream(struct outgoing *c)
+{
+	struct upstream_link *up = TAKE_PTR(c->setup->up);
+
+	access_connected(c->access, &c->peer, up ? upstream_shown(up) : NULL);
+	if (up && upstream_absolute(up))
+		c->absolute = up;
+	else
+		upstream_free(up);
+}
+
 static void connected(struct outgoing *c, int fd)
 {
 	struct setup *s = c->setup;
 	uint64_t *in = &c->app->counters.bytes_in, *out = &c->app->counters.bytes_out;
 
-	if (c->generation != c->app->generation && !still_allowed(c, s->dial.v, s->dial.n)) {
+	if (c->generation != c->app->generation && !still_allowed(c, c->via ? NULL : s->dial.v, s->dial.n)) {
 		(void)close(fd);
 		return;
 	}
@@ -270,16 +297,18 @@ static void connected(struct outgoing *c, int fd)
 	c->port = s->target.port;
 	c->rule = xstrdup(s->verdict.rule);
 	c->literal = s->target.literal;
-	c->peer = s->target.literal ? s->target.addr : s->dial.v[s->dial.won];
+	c->peer = s->target.literal ? s->target.addr : c->via ? (struct addr){0} : s->dial.v[s->dial.won];
 	c->by_address = s->verdict.by_address;
 	count_allowed(c, c->rule);
+	take_upstream(c);
 	c->phase = PHASE_RELAY;
 	app_conn_dialled(&c->conn);
 	judged(c);
 	loop_timer_start(&c->timer, IDLE_MS);
 	c->relay.ended = on_half_closed;
-	c->relay.count[0] = out;
-	c->relay.count[1] = in;
+	c->relay.count[0] = access_bytes(c->access, 0, out);
+	c->relay.count[1] = access_bytes(c->access, 1, in);
+	access_verdict(c->access, ACCESS_ALLOWED, c->rule);
 	c->front->start(c, fd);
 }
 
@@ -300,11 +329,11 @@ static void on_dialled(void *data, enum dial_result result, int fd, int errnum)
 	}
 	count_allowed(c, c->setup->verdict.rule);
 	if (result == DIAL_TIMEOUT) {
-		c->front->fail(c, FAIL_LATE, ETIMEDOUT, "the site did not answer the connection in time");
+		fail(c, FAIL_LATE, ETIMEDOUT, "the site did not answer the connection in time");
 		return;
 	}
 	why = xasprintf("the site cannot be reached: %s", strerror(errnum));
-	c->front->fail(c, FAIL_CONNECT, errnum, why);
+	fail(c, FAIL_CONNECT, errnum, why);
 }
 
 /* All judged, all allowed by the policy; the kernel has the last word. */
@@ -336,11 +365,54 @@ static void on_resolved(void *data, enum resolve_result result, const struct add
 
 	if (result != RESOLVE_OK) {
 		text = xasprintf("%s cannot be resolved: %s", c->setup->target.host, why);
-		c->front->fail(c, result == RESOLVE_TIMEOUT ? FAIL_NAME_LATE : FAIL_NAME, 0, text);
+		fail(c, result == RESOLVE_TIMEOUT ? FAIL_NAME_LATE : FAIL_NAME, 0, text);
 		return;
 	}
 	if (still_allowed(c, v, n))
 		connect_to(c, v, n);
+}
+
+static void on_upstream(struct outgoing *c, int fd, enum failure why, int errnum, const char *text)
+{
+	if (fd >= 0) {
+		connected(c, fd);
+		return;
+	}
+	count_allowed(c, c->setup->verdict.rule);
+	fail(c, why, errnum, text);
+}
+
+/* A request that http.c sends on as one; else it is a tunnel. */
+static bool is_request(const struct outgoing *c)
+{
+	const struct setup *s = c->setup;
+
+	return !s->req.websocket && ((c->front == &front_http && !s->req.connect) ||
+				     (c->front == &front_transparent && s->first == FIRST_HTTP));
+}
+
+/* Allowed. False: the way is direct. */
+static bool through_another(struct outgoing *c)
+{
+	const struct target *t = &c->setup->target;
+	const struct upstream *u =
+		policy_upstream(c->app->policy, t->host, t->literal ? &t->addr : NULL, t->port);
+	struct verdict own;
+
+	if (!u)
+		return false;
+	if (t->literal && local_route(&t->addr) == ROUTE_LOCAL) {
+		policy_decide_own(t->port, &own);
+		refuse(c, &own);
+		return true;
+	}
+	c->via = true;
+	c->generation = c->app->generation;
+	c->phase = PHASE_DIAL;
+	loop_timer_stop(&c->timer); /* it has its own */
+	c->setup->up = upstream_create(c, u, is_request(c));
+	upstream_start(c, c->l->acc.fd, on_upstream);
+	return true;
 }
 
 void outgoing_judge(struct outgoing *c)
@@ -349,6 +421,7 @@ void outgoing_judge(struct outgoing *c)
 	const struct target *t = &s->target;
 
 	loop_io_stop(&c->relay.io[0]);
+	access_target(c->access, t, &s->req, s->buf);
 	if (!c->app->policy) {
 		(void)snprintf(s->verdict.rule, sizeof s->verdict.rule, "default-deny");
 		(void)snprintf(s->verdict.reason, sizeof s->verdict.reason, "no policy yet");
@@ -363,6 +436,8 @@ void outgoing_judge(struct outgoing *c)
 		refuse(c, &s->verdict);
 		return;
 	}
+	if (through_another(c))
+		return;
 	if (t->literal) {
 		connect_to(c, &t->addr, 1);
 		return;
@@ -400,7 +475,7 @@ static void on_first(struct loop_io *io, unsigned events)
 		return;
 	}
 	if (!first_room(c)) {
-		c->front->fail(c, FAIL_BUSY, 0, "too many requests of this app are unfinished");
+		fail(c, FAIL_BUSY, 0, "too many requests of this app are unfinished");
 		return;
 	}
 	n = recv(io->fd, s->buf + s->len, s->cap - s->len, 0);

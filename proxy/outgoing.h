@@ -41,6 +41,7 @@ enum failure { FAIL_NAME, FAIL_NAME_LATE, FAIL_CONNECT, FAIL_LATE, FAIL_BUSY };
 
 /* Each of these may free the connection, and all but `bytes` and `start` end it. */
 struct front {
+	const char *name;                              /* in the access log */
 	void (*bytes)(struct outgoing *c);             /* more of the client's first bytes are in c->setup */
 	void (*gave_up)(struct outgoing *c, bool eof); /* ... but no more will come, or not in time */
 	void (*refuse)(struct outgoing *c, const struct verdict *v); /* c->setup->target, by the policy */
@@ -64,6 +65,7 @@ struct setup {
 	struct verdict verdict;
 	struct resolve_waiter waiter;
 	struct dial dial;
+	struct upstream_link *up; /* upstream.c; NULL: the way is direct */
 };
 
 struct outgoing {
@@ -77,16 +79,19 @@ struct outgoing {
 	bool judging;    /* counted in l->judging */
 	bool literal;    /* the target was an address */
 	bool by_address; /* allowed by AllowAddress= */
+	bool via;        /* through another proxy: the name was not resolved here */
 	uint16_t port;
 	uint32_t lingered;
 	uint32_t held;           /* part of l->held */
 	uint64_t generation;     /* of the policy that allowed it */
 	struct in_addr stand_in; /* the address that policy DNS gave out for the name; held. Or 0 */
 	struct addr peer;        /* the judged address that was dialled */
-	char *host, *rule;   /* what was judged and what allowed it: for judging again when rules change */
-	struct setup *setup; /* until connected */
-	struct hello *hello; /* tunnel.c, until the verdict */
-	struct http *http;   /* http.c */
+	char *host, *rule;     /* what was judged and what allowed it: for judging again when rules change */
+	struct setup *setup;   /* until connected */
+	struct hello *hello;   /* tunnel.c, until the verdict */
+	struct http *http;     /* http.c */
+	struct access *access; /* access.c, or NULL */
+	struct upstream_link *absolute; /* requests go to that proxy in absolute form (http.c) */
 };
 
 struct egress_listener {

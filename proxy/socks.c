@@ -1,4 +1,5 @@
 /* The front of SOCKS5. */
+#include "proxy/access.h"
 #include "proxy/control.h"
 #include "proxy/outgoing.h"
 #include <errno.h>
@@ -22,6 +23,7 @@ static void on_bytes(struct outgoing *c)
 	p = socks_parse(&s->socks, s->buf, s->len);
 	crash_page_leave();
 	if (p == PARSE_BAD) {
+		access_error(c->access, "no SOCKS5 request that this proxy understands");
 		outgoing_answer(c, reply, s->socks.reply_len);
 		return;
 	}
@@ -76,6 +78,7 @@ static void on_start(struct outgoing *c, int upstream)
 }
 
 const struct front front_socks = {
+	.name = "socks5",
 	.bytes = on_bytes,
 	.gave_up = on_gave_up,
 	.refuse = on_refuse,

@@ -137,6 +137,7 @@ static void on_start(struct outgoing *c, int upstream)
 }
 
 const struct front front_transparent = {
+	.name = "transparent",
 	.bytes = on_bytes,
 	.gave_up = on_gave_up,
 	.refuse = on_refuse,

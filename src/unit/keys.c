@@ -134,8 +134,8 @@ static const struct unit_key unit_rows[] = {
 	U("Network", "SniPolicy", K_ENUM_BOOL, sni_match, "match", "must the TLS name equal the allowed name", LIVE, WORDS("off", "match")),
 	U("Network", "Ech", K_ENUM_BOOL, ech_refuse, "allow", "TLS with an encrypted ClientHello", LIVE, WORDS("allow", "refuse")),
 	U("Network", "Ask", K_BOOL, ask, "no", "ask a person about unknown hosts", LIVE, LATER),
-	U("Network", "UpstreamProxy", K_PROXY_URL, upstream_proxy, "", "proxy that allowed connections go through", LIVE, LATER, BLOCKS),
-	U("Network", "NoProxy", K_NO_PROXY, no_proxy, "", "host, address or network reached without UpstreamProxy=", LIST, LIVE, LATER),
+	U("Network", "UpstreamProxy", K_PROXY_URL, upstream_proxy, "", "proxy that allowed connections go through", LIVE),
+	U("Network", "NoProxy", K_NO_PROXY, no_proxy, "", "host, address or network reached without UpstreamProxy=", LIST, LIVE),
 
 	U("Limits", "Memory", K_SIZE, limit_memory, "(no limit)", "memory of the whole app", LATER, RANGE(1048576, 0)),
 	U("Limits", "CPU", K_CPU, limit_cpu_percent, "(no limit)", "share of one processor", LATER),

@@ -1,4 +1,5 @@
 """sbxsv-proxy by itself: real clients, the policy file and its reload, the access log, the end."""
+import json
 import os
 import re
 import signal
@@ -6,22 +7,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import alone
-import harness
-import netlab
 import proxydrv
 from alone import Alone, curl
 
 NODE_CONNECT = """
 const http = require('http'), tls = require('tls'), fs = require('fs');
 const [port, host, ca] = process.argv.slice(1);
-http.request({host: '127.0.0.1', port, method: 'CONNECT', path: host + ':443'}).on('connect', (res, socket, head) => {
+http.request({host: '127.0.0.1', port, method: 'CONNECT', path: host + ':443', headers: {host: host + ':443'}}).on('connect', (res, socket, head) => {
   if (res.statusCode !== 200) { console.log('refused', res.statusCode, res.headers['x-sbxsv-denied'], head.toString()); process.exit(3); }
   const s = tls.connect({socket, servername: host, ca: fs.readFileSync(ca)}, () => {
     s.write('GET /node HTTP/1.1\\r\\nHost: ' + host + '\\r\\n\\r\\n');
@@ -103,7 +100,7 @@ def test_reload(lab):
         status = curl(p, "http://b.test/")
         assert status[1] == 403 and f"to the policy file {p.policy}" in status[2]
         open_one = socket.create_connection(("127.0.0.1", p.port), timeout=20)
-        open_one.sendall(b"CONNECT a.test:2000 HTTP/1.1\r\n\r\n")
+        open_one.sendall(b"CONNECT a.test:2000 HTTP/1.1\r\nHost: a.test:2000\r\n\r\n")
         assert open_one.recv(4096).startswith(b"HTTP/1.1 200 ")
 
         said = p.reload("Allow=b.test\nAllow=*\nAlow=a.test\n")
@@ -132,6 +129,7 @@ def test_worker_dies(lab):
         assert curl(p, "https://a.test/", lab=lab)[0] == 0
         for n in range(3):
             worker = p.worker()
+            p.lines(1 + 2 * n)
             os.kill(worker, signal.SIGKILL)
             assert curl(p, "https://a.test/", lab=lab)[0] == 0
             assert curl(p, "http://b.test/")[1] == 403
@@ -140,6 +138,104 @@ def test_worker_dies(lab):
         assert len(p.lines(7)) == 7
 
 
+@alone.lab
+def test_log(lab):
+    sites(lab)
+    lab.echo_site("11.2.0.10", 2000)
+    with Alone(lab.dir, "--allow", "a.test", "--allow", "gone.test",) as p:
+        assert curl(p, "http://a.test/stream/100000")[:2] == (0, 200)
+        one, = p.lines(1)
+        assert one["front"] == "http" and one["method"] == "GET"
+        assert (one["host"], one["port"], one["address"]) == ("a.test", 80, "11.2.0.10")
+        assert (one["verdict"], one["rule"]) == ("allowed", "command line Allow=a.test")
+        assert one["bytes_in"] > 100000 and 20 < one["bytes_out"] < 1000
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", one["client"])
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["time"]) and 0 <= one["ms"] < 60000
+        assert "error" not in one and "upstream" not in one
+
+        assert curl(p, "https://a.test/x", lab=lab)[0] == 0
+        assert curl(p, "https://b.test/")[1] == 403
+        assert curl(p, "http://gone.test/")[1] == 502
+        assert curl(p, "http://a.test:2002/")[1] == 403  # another port than the rule's default ones
+        tls, refused, gone, port = p.lines(5)[1:]
+        assert tls["method"] == "CONNECT" and tls["port"] == 443 and tls["verdict"] == "allowed"
+        assert refused["verdict"] == "denied" and refused["rule"] == "default-deny" and refused["host"] == "b.test"
+        assert "address" not in refused and refused["bytes_in"] == 0
+        assert "verdict" not in gone and "gone.test cannot be resolved" in gone["error"]
+
+        with socket.create_connection(("127.0.0.1", p.port), timeout=20) as s:  # no request at all
+            s.sendall(b"\x00\x01\"\\\x1b[31m\r\n\r\n")
+            assert b" 400 " in s.recv(4096)
+        line = p.lines(6)[5]
+        assert line["error"] and "host" not in line
+        with socket.create_connection(("127.0.0.1", p.port), timeout=20) as s:  # a server name that was not judged
+            s.sendall(b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
+            assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
+            s.sendall(b"no TLS\r\n\r\n")
+            assert received(s) == b""
+        line = p.lines(7)[6]
+        assert line["verdict"] == "denied" and line["rule"].startswith("TLS"), line
+        assert os.stat(p.log_path).st_mode & 0o777 == 0o600
+
+
+@alone.lab
+def test_log_rotates(lab):
+    sites(lab)
+    with Alone(lab.dir, policy="Allow=a.test\n") as p:
+        assert curl(p, "http://a.test/")[0] == 0
+        p.lines(1)
+        os.rename(p.log_path, p.log_path + ".1")
+        p.reload("Allow=b.test\n")
+        assert curl(p, "http://b.test/")[0] == 0
+        assert [line["host"] for line in p.lines(1)] == ["b.test"]
+        assert [line["host"] for line in p.lines(1, p.log_path + ".1")] == ["a.test"]
+
+
+@alone.lab
+def test_log_nobody_reads(lab):
+    """A reader that takes nothing stops no request; what it missed is counted."""
+    r, w = os.pipe()
+    with Alone(lab.dir, "--allow", "x.test", "--access-log", "-", log=False, stdout=w) as p:
+        os.close(w)
+        n = 2500  # a pipe holds 64 KiB, the proxy 256 KiB
+        for _ in range(n):
+            with socket.create_connection(("127.0.0.1", p.port), timeout=20) as s:
+                s.sendall(b"GET http://refused.test/ HTTP/1.0\r\n\r\n")
+                assert s.recv(100).startswith(b"HTTP/1.1 403")
+        got = b""
+        os.set_blocking(r, False)
+
+        def drain():
+            nonlocal got
+            try:
+                while data := os.read(r, 65536):
+                    got += data
+            except BlockingIOError:
+                pass
+        alone.wait("the old lines", lambda: drain() or got.count(b"\n") > 500 and got.endswith(b"\n"))
+        quiet = got.count(b"\n")
+        for _ in range(3):
+            assert curl(p, "http://refused.test/")[1] == 403
+        alone.wait("the new lines", lambda: drain() or got.count(b"\n") >= quiet + 3 and got.endswith(b"\n"))
+        lines = [json.loads(line) for line in got.decode().splitlines()]
+        dropped = sum(line.get("dropped", 0) for line in lines)
+        assert dropped > 0
+        alone.wait("all of them", lambda: drain() or sum(json.loads(x).get("dropped", 1) for x in got.splitlines()) == n + 3)
+    os.close(r)
+
+
+@alone.lab
+def test_log_reader_leaves(lab):
+    r, w = os.pipe()
+    with Alone(lab.dir, "--allow", "x.test", "--access-log", "-", log=False, stdout=w) as p:
+        os.close(w)
+        os.close(r)
+        for _ in range(5):
+            assert curl(p, "http://refused.test/")[1] == 403
+        assert "the access log loses lines: Broken pipe" in p.err()
+
+
+@alone.lab
 def test_end(lab):
     for sig in (signal.SIGTERM, signal.SIGINT):
         p = Alone(lab.dir, "--allow", "x.test")

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -127,7 +128,23 @@ def curl(proxy, url, *args, lab=None, timeout=30):
     via = getattr(proxy, "url", proxy)
     ca = ["--cacert", lab.ca()] if lab else []
     r = subprocess.run(["curl", "-s", "-S", "-x", via, "--noproxy", "", *ca, "--max-time", str(timeout), "-w",
-                        "\n%{http_code} %{http_connect}", *args, url], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                        "\n%{http_code} %{http_connect}", *args, url], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
     body, _, codes = r.stdout.rpartition("\n")
     http, connect = (int(x) for x in codes.split()) if codes else (0, 0)
     return r.returncode, http or connect, body + r.stderr
+
+
+def connect(p, target, early=b""):
+    """CONNECT by hand; the socket."""
+    s = socket.create_connection(("127.0.0.1", p.port), timeout=30)
+    s.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + early)
+    return s
+
+
+def ask(p, target):
+    """CONNECT that is not granted: (status, all of the answer). curl does not show its body."""
+    data = b""
+    with connect(p, target) as s:
+        while more := s.recv(65536):
+            data += more
+    return int(data.split()[1]), data.decode()

@@ -211,6 +211,8 @@ test_names_SOURCES = tests/unit/test_names.c
 test_names_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_names_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=clk_mono_ms
 test_names_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_policyfile
 TESTS += test_policyfile
 endif

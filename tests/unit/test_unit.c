@@ -421,7 +421,8 @@ static void test_not_in_force(void **state)
 		why, "t.app:7 [App] Mode=session is read but not in force yet: the app is not started");
 	assert_non_null(why_bind);
 	assert_non_null(why_backend);
-	assert_non_null(why_proxy);
+	assert_null(why_proxy);
+	assert_int_equal(proxy->not_in_force.n, 0);
 	assert_int_equal(bind_lax->not_in_force.n, 1);
 	assert_null(unit_not_startable(bind_lax));
 	assert_int_equal(plain->not_in_force.n, 0);
