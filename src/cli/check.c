@@ -3,6 +3,7 @@
  * src/unit, the plan of src/sandbox, the decisions of src/policy.
  */
 #include "cli/subject.h"
+#include "cli/live.h"
 #include "base/file.h"
 #include "base/parse.h"
 #include "policy/local.h"
@@ -174,8 +175,9 @@ static int check_files(struct cli *c, const struct cli_args *a)
 
 /* --- questions --- */
 
+/* `live`: what was asked about the rules of the run time; NULL: they do not matter. */
 static int answer(const struct cli *c, bool allowed, const char *what, const char *rule, const char *reason,
-		  const char *hint)
+		  const char *hint, const struct live_view *live)
 {
 	CLEANUP_FREE char *s_what = cli_safe(what), *s_rule = cli_safe(rule), *s_reason = cli_safe(reason),
 			  *s_hint = cli_safe(hint);
@@ -189,15 +191,22 @@ static int answer(const struct cli *c, bool allowed, const char *what, const cha
 		js_add_str(j, "rule", rule);
 		js_add_str(j, "reason", reason);
 		js_add_str(j, "hint", hint && *hint ? hint : NULL);
+		if (live && live->asked)
+			js_add_int(j, "live_rules", (int64_t)live->n);
 		text = js_print_pretty(j);
 		puts(text);
-	} else {
-		printf("%s: %s\n  rule: %s\n", allowed ? "allowed" : "refused", s_what, s_rule);
-		if (reason && *reason)
-			printf("  why: %s\n", s_reason);
-		if (hint && *hint)
-			printf("  to allow it: %s\n", s_hint);
+		return allowed ? CLI_OK : CLI_REFUSED;
 	}
+	printf("%s: %s\n  rule: %s\n", allowed ? "allowed" : "refused", s_what, s_rule);
+	if (reason && *reason)
+		printf("  why: %s\n", s_reason);
+	if (hint && *hint)
+		printf("  to allow it: %s\n", s_hint);
+	if (live && live->asked)
+		printf("  asked: the unit, and %zu rule%s given at run time\n", live->n,
+		       live->n == 1 ? "" : "s");
+	else if (live)
+		printf("  asked: the unit; no supervisor runs that may have other rules\n");
 	return allowed ? CLI_OK : CLI_REFUSED;
 }
 
@@ -316,6 +325,7 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
 	CLEANUP_FREE char *host = NULL, *shown = NULL, *line = NULL;
+	CLEANUP(live_view_finish) struct live_view live = {0};
 	struct policy *p;
 	struct verdict v;
 	const char *how;
@@ -333,11 +343,13 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	shown = xasprintf(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
 	if (u->enforce == UNIT_ENFORCE_OFF)
 		return answer(c, true, shown, "Enforce=off",
-			      "this app runs without a jail and reaches everything", NULL);
+			      "this app runs without a jail and reaches everything", NULL, NULL);
 	line = loopback_grant(c, u, host, port);
 	if (line)
-		return answer(c, true, shown, line, "this port of this machine is named in the unit", NULL);
-	p = rules_of_unit(u, &e);
+		return answer(c, true, shown, line, "this port of this machine is named in the unit", NULL,
+			      NULL);
+	live_view_get(c, app, &live);
+	p = rules_with(u, live.v, live.n, &e);
 	if (!p || decide(p, host, port, &v, &e)) {
 		policy_destroy(p);
 		return cli_fail(CLI_FAILED, "%s", err_msg(e));
@@ -351,10 +363,11 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	policy_destroy(p);
 	if (v.action == VERDICT_DENY && is_loopback(host)) {
 		line = xasprintf("Loopback=%u", port);
-		return answer(c, false, shown, v.rule, v.reason, line);
+		return answer(c, false, shown, v.rule, v.reason, line, &live);
 	}
 	return answer(c, v.action == VERDICT_ALLOW, shown, v.rule,
-		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address ? how : v.reason, v.hint);
+		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address ? how : v.reason, v.hint,
+		      &live);
 }
 
 /* Links of the disk are resolved as far as the path exists; below that it is taken as it is. */
@@ -429,14 +442,14 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	if (!plan)
 		return cli_fail(CLI_FAILED, "%s", wrong);
 	if (u->enforce == UNIT_ENFORCE_OFF)
-		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL);
+		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL, NULL);
 	access = plan_decide_on_disk(plan, &fs, full, &by);
 	hint = access == PLAN_HIDE ? path_hint(c, u, real, by) : NULL;
 	shown = xasprintf("%s (%s)", real,
 			  access == PLAN_WRITE  ? "read and write"
 			  : access == PLAN_READ ? "read only"
 						: "not there for the app");
-	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, hint);
+	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, hint, NULL);
 }
 
 static int run(struct cli *c, const struct cli_args *a)

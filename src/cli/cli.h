@@ -87,7 +87,7 @@ extern const struct command *const cli_commands[]; /* NULL-terminated; commands.
 extern const struct cli_option cli_globals[];      /* accepted before and after the command's name */
 
 extern const struct command cmd_up, cmd_down, cmd_new, cmd_cat, cmd_status, cmd_start, cmd_stop, cmd_restart,
-	cmd_kill, cmd_allow, cmd_deny, cmd_reload, cmd_logs, cmd_events, cmd_check, cmd_doctor, cmd_exec, cmd_ports, cmd_version,
+	cmd_kill, cmd_allow, cmd_deny, cmd_top, cmd_reload, cmd_logs, cmd_events, cmd_check, cmd_doctor, cmd_exec, cmd_ports, cmd_version,
 	cmd_help;
 
 /* NULL when there is no such command; a planned one is in cli_planned. */

@@ -2,9 +2,9 @@
 #include "cli/cli.h"
 
 const struct command *const cli_commands[] = {
-	&cmd_up,      &cmd_down,   &cmd_new,   &cmd_cat,   &cmd_status,  &cmd_start, &cmd_stop,
-	&cmd_restart, &cmd_kill,   &cmd_allow, &cmd_deny,  &cmd_reload,  &cmd_logs,  &cmd_events,
-	&cmd_check,   &cmd_doctor, &cmd_exec,  &cmd_ports, &cmd_version, &cmd_help,  NULL,
+	&cmd_up,     &cmd_down,  &cmd_new,   &cmd_cat,     &cmd_status, &cmd_start, &cmd_stop,   &cmd_restart,
+	&cmd_kill,   &cmd_allow, &cmd_deny,  &cmd_top,     &cmd_reload, &cmd_logs,  &cmd_events, &cmd_check,
+	&cmd_doctor, &cmd_exec,  &cmd_ports, &cmd_version, &cmd_help,   NULL,
 };
 
 const struct cli_planned cli_planned[] = {
@@ -26,7 +26,6 @@ const struct cli_planned cli_planned[] = {
 	{"run", "apps with Mode=stdio are not started yet"},
 	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
 	{"suggest", "rules are not suggested yet; sbxsv status APP shows the hosts that were refused"},
-	{"top", "a live view is not there yet; sbxsv status APP shows memory and processor time"},
 	{"trace", "file refusals are not recorded yet; network refusals are in: sbxsv events APP"},
 	{"ui", "there is no dashboard yet; use: sbxsv status"},
 	{"upgrade", "the supervisor cannot replace itself in place yet; use: sbxsv down, then sbxsv up"},

@@ -257,6 +257,22 @@ static void print_loopback_apps(const struct js *list)
 	}
 }
 
+/* "12 allowed, 0 denied: notes.app:12 Allow=x.com" */
+static void print_tally(const struct js *rules)
+{
+	const char *label = "by rule";
+
+	for (const struct js *r = js_first(rules); r; r = js_next(r)) {
+		const char *rule = js_str(r, "rule");
+		CLEANUP_FREE char *text =
+			xasprintf("%" PRId64 " allowed, %" PRId64 " denied: %s", js_int_or(r, "allowed", 0),
+				  js_int_or(r, "denied", 0), rule ? rule : "?");
+
+		field(label, text);
+		label = "";
+	}
+}
+
 static void print_network(const struct js *app)
 {
 	const struct js *n = js_get(app, "counters");
@@ -284,6 +300,7 @@ static void print_network(const struct js *app)
 		       js_int_or(n, "out_allowed", 0), js_int_or(n, "out_open", 0),
 		       js_int_or(n, "out_denied", 0), in, out);
 	}
+	print_tally(js_get(app, "rules"));
 	for (const struct js *d = js_first(js_get(app, "denied")); d; d = js_next(d)) {
 		const char *hint = js_str(d, "hint"), *rule = js_str(d, "rule");
 		CLEANUP_FREE char *target = cli_denied_target(d);

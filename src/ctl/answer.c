@@ -38,7 +38,7 @@ static enum MHD_Result version(struct request *r)
 
 static enum MHD_Result status(struct request *r)
 {
-	struct js *j = sup_status(r->ctl->sup), *c = js_obj();
+	struct js *j = sup_status(r->ctl->sup, r->call.usage), *c = js_obj();
 
 	js_add_int(c, "connections", r->ctl->connections);
 	js_add_int(c, "streams", r->ctl->streams);

@@ -13,6 +13,7 @@
 static const char *const no_words[] = {NULL};
 static const char *const wait_words[] = {"wait", NULL};
 static const char *const kill_words[] = {"signal", NULL};
+static const char *const status_words[] = {"usage", NULL};
 static const char *const rule_words[] = {"host", "for_ms", "saved", NULL};
 static const char *const shutdown_words[] = {"grace_ms", NULL};
 static const char *const logs_words[] = {"lines", "follow", NULL};
@@ -25,7 +26,7 @@ static const struct route {
 	bool star; /* NAME may be "*", all apps */
 } routes[] = {
 	{CTL_VERSION, "GET", "/v1/version", no_words, no_words, false},
-	{CTL_STATUS, "GET", "/v1/status", no_words, no_words, false},
+	{CTL_STATUS, "GET", "/v1/status", status_words, no_words, false},
 	{CTL_APP, "GET", "/v1/apps/NAME", no_words, no_words, false},
 	{CTL_START, "POST", "/v1/apps/NAME/start", no_words, wait_words, true},
 	{CTL_STOP, "POST", "/v1/apps/NAME/stop", no_words, wait_words, true},
@@ -146,6 +147,8 @@ static int query_value(struct ctl_call *c, const char *key, const char *value, i
 	}
 	if (strcmp(key, "follow") == 0)
 		return parse_bool(value, &c->follow) ? err_set(e, EINVAL, "follow: 0 or 1 is needed") : 0;
+	if (strcmp(key, "usage") == 0)
+		return parse_bool(value, &c->usage) ? err_set(e, EINVAL, "usage: 0 or 1 is needed") : 0;
 	return set_app(c, value, strlen(value), false, status, e); /* "app": all that is left in the tables */
 }
 

@@ -41,6 +41,7 @@ struct ctl_call {
 	int64_t grace_ms; /* shutdown; -1: the configured budget */
 	unsigned lines;   /* logs, events: how many old ones */
 	bool follow;
+	bool usage; /* status */
 };
 
 /* `target`: the request target as sent, "/v1/apps/notes/logs?lines=5". `body` may be empty. 0, or -1 with the

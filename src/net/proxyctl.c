@@ -637,3 +637,10 @@ struct js *proxyctl_denied(const struct proxyctl *p, const char *app)
 
 	return a ? pc_app_denied_list(a) : js_arr();
 }
+
+struct js *proxyctl_rules(const struct proxyctl *p, const char *app)
+{
+	const struct pc_app *a = pc_app_find(p->apps, app);
+
+	return a ? pc_tally_list(&a->tally) : js_arr();
+}

@@ -64,6 +64,7 @@ void pc_app_free(struct pc_app **list, struct pc_app *a)
 	listeners_close(a->listen, a->n_listen);
 	for (size_t i = 0; i < a->n_denied; i++)
 		denied_finish(&a->denied[i]);
+	pc_tally_finish(&a->tally);
 	js_free(a->policy);
 	free(a->name);
 	free(a);
@@ -204,6 +205,7 @@ static uint64_t count_of(const struct js *j, const char *key)
 
 void pc_app_counters(struct pc_app *a, const struct js *j)
 {
+	pc_tally_read(&a->tally, js_get(j, "rules"));
 	a->now = (struct proxyctl_app_counters){
 		.in_open = count_of(j, "in_open"),
 		.in_total = count_of(j, "in_total"),
@@ -237,6 +239,7 @@ void pc_app_proxy_died(struct pc_app *a)
 	pc_app_totals(a, &all);
 	all.in_open = all.out_open = 0;
 	a->before = all;
+	pc_tally_proxy_died(&a->tally);
 	a->pool_message = 0;
 	a->now = (struct proxyctl_app_counters){0};
 }

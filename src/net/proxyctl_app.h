@@ -1,6 +1,7 @@
 /* What proxyctl keeps of one app: enough to tell a new proxy everything. Private to proxyctl. */
 #pragma once
 #include "net/proxyctl.h"
+#include "net/proxyctl_tally.h"
 
 #define PC_DENIED_MAX 32
 #define PC_POOL_RATE  50000 /* sockets a second; ten times what the kernel connects here */
@@ -33,6 +34,7 @@ struct pc_app {
 				  none */
 	/* before: of earlier proxies; now: of this one */
 	struct proxyctl_app_counters before, now;
+	struct pc_tally tally;
 	struct pc_denied denied[PC_DENIED_MAX]; /* newest first */
 	size_t n_denied;
 };

@@ -324,6 +324,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	if (a->last_exit.known)
 		add_last_exit(o, &a->last_exit);
 	js_add_str(o, "gate", gate_names[a->gate]);
+	js_add(o, "rules", proxyctl_rules(s->proxy, a->name));
 	denied = proxyctl_denied(s->proxy, a->name);
 	js_add(o, "denied", denied ? denied : js_arr());
 	add_usage(o, a);
@@ -372,13 +373,18 @@ static struct js *supervisor_js(struct sup *s)
 	return o;
 }
 
-struct js *sup_status(struct sup *s)
+struct js *sup_status(struct sup *s, bool usage)
 {
 	struct js *o = js_obj(), *apps = js_arr();
 
 	for (const struct app *a = s->apps; a; a = a->next)
-		if (!a->dead)
-			js_push(apps, short_status(a));
+		if (!a->dead) {
+			struct js *one = short_status(a);
+
+			if (usage)
+				add_usage(one, a);
+			js_push(apps, one);
+		}
 	js_add(o, "supervisor", supervisor_js(s));
 	js_add(o, "apps", apps);
 	return o;

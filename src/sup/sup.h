@@ -72,7 +72,7 @@ bool sup_shutting_down(const struct sup *s);
 /* One app in full, or NULL when there is none (keys: see sbxsv-api(7)). */
 struct js *sup_app_status(struct sup *s, const char *app);
 /* {"supervisor":{...},"apps":[short objects]} */
-struct js *sup_status(struct sup *s);
+struct js *sup_status(struct sup *s, bool usage); /* usage: with processes, memory and time of each */
 struct js *sup_ports(struct sup *s); /* [{"app","host","app_port","address","state",...}] */
 /* Like the requests by name above, it takes a change of apps.d that was noticed but not read yet: a person
  * who has just written a unit names it at once. */

@@ -321,3 +321,20 @@ def test_many_saves_at_once_and_kills_between(lab, sup):
     sup.ok("allow", "box", "b.test", "--save")
     assert code(sup, "box", "b.test:443") == 200
     assert sorted(n for n in os.listdir(os.path.dirname(path))) == ["00-test.conf", "50-allow.conf"]
+
+
+@netsup.lab
+def test_check_asks_the_rules_of_the_run_time_too(lab, sup):
+    sites(lab)
+    sup.agent("box", "Allow=a.test")
+    r = sup.sbxsv("check", "--allow", "box", "b.test")
+    assert r.code == 6 and "no supervisor runs" in r.out, r
+    sup.up_all()
+    assert "asked: the unit, and 0 rules given at run time" in sup.sbxsv("check", "--allow", "box", "b.test").out
+    sup.ok("allow", "box", "b.test", "--for", "1h")
+    sup.ok("deny", "box", "a.test")
+    r = sup.sbxsv("check", "--allow", "box", "b.test:443")
+    assert r.code == 0 and "allowed at run time until " in r.out and "Allow=b.test" in r.out and "and 2 rules" in r.out, r
+    r = sup.sbxsv("check", "--allow", "box", "a.test", "--json")
+    j = json.loads(r.out)
+    assert r.code == 6 and j["rule"] == "denied at run time Deny=a.test" and j["live_rules"] == 2, r

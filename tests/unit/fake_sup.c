@@ -154,10 +154,11 @@ struct js *sup_app_status(struct sup *s, const char *app)
 	return j;
 }
 
-struct js *sup_status(struct sup *s)
+struct js *sup_status(struct sup *s, bool usage)
 {
 	struct js *j = js_obj(), *apps = js_arr();
 
+	(void)usage;
 	js_push(apps, sup_app_status(s, "notes"));
 	js_add(j, "apps", apps);
 	return j;

@@ -30,6 +30,12 @@ test_liverules_SOURCES = tests/unit/test_liverules.c
 test_liverules_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_liverules_LDADD = libsup.a libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += test_tally
+TESTS += test_tally
+test_tally_SOURCES = tests/unit/test_tally.c
+test_tally_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_tally_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += test_dropin
 TESTS += test_dropin
 test_dropin_SOURCES = tests/unit/test_dropin.c
