@@ -13,6 +13,7 @@ libproxy_a_SOURCES = \
 	proxy/egress.c proxy/egress.h \
 	proxy/forward.c proxy/forward.h \
 	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
+	proxy/hosts.c proxy/hosts.h \
 	proxy/http.c \
 	proxy/inner.c proxy/inner.h \
 	proxy/loopback.c proxy/loopback.h \

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "proxy/control.h"
+#include "proxy/hosts.h"
 #include <ares.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,8 +12,9 @@
 #define TRIES       2
 #define TTL_MAX_S   60
 #define NEGATIVE_MS 2000
+#define FAILED_MS   1000 /* RFC 9520 3.2: a failure is remembered for a second at least */
 #define RESOLV_CONF "/etc/resolv.conf"
-#define LOOKUPS     "fb" /* files (/etc/hosts), then DNS */
+#define LOOKUPS     "b" /* DNS only; hosts.c has read /etc/hosts */
 
 struct entry {
 	struct entry *prev, *next; /* most recently used first */
@@ -180,6 +182,7 @@ static void on_answer(void *data, int status, int timeouts, struct ares_addrinfo
 	} else {
 		e->result = status == ARES_ETIMEOUT ? RESOLVE_TIMEOUT : RESOLVE_FAILED;
 		e->why = ares_strerror(status); /* static text */
+		e->expires_ms = clk_mono_ms() + FAILED_MS;
 	}
 	if (ai)
 		ares_freeaddrinfo(ai);
@@ -290,6 +293,10 @@ static int channel_open(struct resolver *r)
 	o.sock_state_cb = on_socket_state;
 	o.sock_state_cb_data = r;
 	o.lookups = lookups;
+#ifdef ARES_OPT_QUERY_CACHE /* c-ares 1.31: has one of its own, on unless told otherwise; ours is the one that counts */
+	o.qcache_max_ttl = 0;
+	mask |= ARES_OPT_QUERY_CACHE;
+#endif
 	if (conf) {
 		o.resolvconf_path = conf;
 		mask |= ARES_OPT_RESOLVCONF;
@@ -401,12 +408,27 @@ static void ask(struct resolver *r, struct entry *e)
 	query(r, e);
 }
 
+static bool answer_from_hosts(const char *host, resolve_fn *fn, void *data)
+{
+	struct addr v[RESOLVE_ADDRS];
+	size_t n = hosts_find(HOSTS_PATH, host, v, RESOLVE_ADDRS);
+
+	if (n > RESOLVE_ADDRS)
+		fn(data, RESOLVE_FAILED, NULL, 0, HOSTS_PATH " has too many addresses for the name");
+	else if (n)
+		fn(data, RESOLVE_OK, v, n, "");
+	return n > 0;
+}
+
 void resolve_start(struct resolver *r, struct resolve_waiter *w, const char *host, resolve_fn *fn, void *data)
 {
-	struct entry *e = entry_find(r, host);
+	struct entry *e;
 	int ready;
 
 	*w = (struct resolve_waiter){.fn = fn, .data = data};
+	if (answer_from_hosts(host, fn, data))
+		return;
+	e = entry_find(r, host);
 	if (e && !e->asking && e->expires_ms > clk_mono_ms()) {
 		entry_unlink(e);
 		entry_front(e);

@@ -2,8 +2,9 @@
  * Names to addresses, with c-ares in the loop. One resolver an app: answers are attributed to the app that
  * asked (crash page), and no app can tell from timing what another one looked up.
  *
- * Only canonical names come here, never text that could be a number. Answers are kept for their TTL, at most
- * a minute, and judged anew each time they are used. /etc/hosts counts like any answer.
+ * Only canonical names come here, never text that could be a number. Answers are kept for their TTL (not at
+ * all when it is 0), at most a minute, that there is no such name for two seconds, a failure for one; they are
+ * judged anew each time they are used. /etc/hosts counts like any answer, and is looked at first.
  */
 #pragma once
 #include "proxy/app.h"

@@ -225,3 +225,11 @@ endif
 test_policyfile_SOURCES = tests/unit/test_policyfile.c
 test_policyfile_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_policyfile_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_hosts
+TESTS += test_hosts
+endif
+test_hosts_SOURCES = tests/unit/test_hosts.c
+test_hosts_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_hosts_LDADD = libproxy.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
