@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "config.h"
 #include "ctl/ctl.h"
 #include "main_args.h"
@@ -213,8 +214,8 @@ static int find_dirs(struct daemon *d, struct err **e)
 
 static int create_sup(struct daemon *d, struct err **e)
 {
-	CLEANUP_FREE char *init = main_find_program("sbxsv-init", SBXSV_LIBEXECDIR);
-	CLEANUP_FREE char *proxy = main_find_program("sbxsv-proxy", SBXSV_SBINDIR);
+	CLEANUP_FREE char *init = program_find("sbxsv-init", SBXSV_LIBEXECDIR);
+	CLEANUP_FREE char *proxy = program_find("sbxsv-proxy", SBXSV_SBINDIR);
 	struct sup_config c = {.dirs = &d->dirs, .init_program = init, .proxy_program = proxy};
 
 	d->sup = sup_create(d->loop, &c, e);

@@ -152,23 +152,3 @@ int main_args_parse(int argc, char **argv, struct main_args *ret)
 	*ret = a;
 	return -1;
 }
-
-char *main_find_program(const char *name, const char *installed_dir)
-{
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-	CLEANUP_FREE char *dir = NULL, *beside = NULL, *libexec = NULL, *rel = NULL;
-
-	if (n > 0) {
-		self[n] = 0;
-		dir = path_dirname(self);
-		beside = path_join(dir, name);
-		if (access(beside, X_OK) == 0)
-			return TAKE_PTR(beside);
-		rel = xasprintf("../libexec/sbxsv/%s", name);
-		libexec = path_join(dir, rel);
-		if (access(libexec, X_OK) == 0)
-			return TAKE_PTR(libexec);
-	}
-	return path_join(installed_dir, name);
-}

@@ -12,5 +12,3 @@ struct main_args {
 /* -1: go on; otherwise the exit code (--help, --version, a wrong option). Directories that were given replace
  * those of the environment (SBXSV_*_DIR). */
 int main_args_parse(int argc, char **argv, struct main_args *ret);
-/* A program of ours: beside this one (a build tree), in ../libexec/sbxsv, or where it was to be installed. */
-char *main_find_program(const char *name, const char *installed_dir);

@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/program.h"
 #include "cli/cli.h"
-#include "cli/program.h"
 #include "net/net.h"
 #include "sandbox/backend.h"
 #include <errno.h>

@@ -9,9 +9,9 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/exec_unit.h"
-#include "cli/program.h"
 #include "cli/relay.h"
 #include "net/net.h"
 #include "net/proxyctl.h"
@@ -203,7 +203,7 @@ static void on_proxy_restart(void *data, const char *why)
 static int start_proxy(struct run *r, struct err **e)
 {
 	static const struct proxyctl_hooks hooks = {.event = on_proxy_event, .restarted = on_proxy_restart};
-	CLEANUP_FREE char *program = program_find("sbxsv-proxy", SBXSV_LIBEXECDIR);
+	CLEANUP_FREE char *program = program_find("sbxsv-proxy", SBXSV_SBINDIR);
 	struct policy *policy;
 	uid_t uid;
 	gid_t gid;

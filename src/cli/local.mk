@@ -10,5 +10,5 @@ bin_PROGRAMS += sbxsv
 sbxsv_SOURCES = src/cli/main.c
 sbxsv_LDADD = libcli.a $(CTLCLIENT_LIBS) libsandbox.a libnet.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(FILTER_LIBS) $(MNL_LIBS)
 # commands that build jails without a daemon
-libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/exec_unit.h src/cli/program.c src/cli/program.h \
+libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/exec_unit.h \
 	src/cli/relay.c src/cli/relay.h

@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,35 +25,11 @@ enum { OPT_FOREGROUND = CLI_LONG, OPT_WATCH };
 #define RIVAL_MS      10000
 #define RIVAL_POLL_MS 20
 
-static char *self_dir(void)
-{
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-	if (n <= 0)
-		return NULL;
-	self[n] = 0;
-	return path_dirname(self);
-}
-
-/* SBXSV_SBXSVD, beside this program (a build tree), in the sbin beside its bin, or where it was to be
- * installed. */
 static char *find_sbxsvd(void)
 {
 	const char *given = getenv("SBXSV_SBXSVD");
-	CLEANUP_FREE char *dir = self_dir();
-	static const char *const places[] = {"sbxsvd", "../sbin/sbxsvd", NULL};
 
-	if (given && *given)
-		return xstrdup(given);
-	for (const char *const *p = places; dir && *p; p++) {
-		char *path = path_join(dir, *p);
-
-		if (access(path, X_OK) == 0)
-			return path;
-		free(path);
-	}
-	return xstrdup(SBXSV_SBINDIR "/sbxsvd");
+	return given && *given ? xstrdup(given) : program_find("sbxsvd", SBXSV_SBINDIR);
 }
 
 static void fill_argv(const struct cli *c, const struct cli_args *a, const char *program, struct strv *argv)

@@ -1,4 +1,4 @@
-#include "cli/program.h"
+#include "base/program.h"
 #include "base/file.h"
 #include <limits.h>
 #include <unistd.h>
