@@ -17,16 +17,37 @@ static void text(char *out, size_t cap, const char *fmt, ...)
 }
 #define SET(field, ...) text((field), sizeof(field), __VA_ARGS__)
 
+/* The same of plain strings: every grant needs two, and a format costs as much as all else in a decision. */
+static void join(char *out, size_t cap, const char *const *v, size_t n)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(v[i]);
+
+		if (len > cap - 1 - at)
+			len = cap - 1 - at;
+		memcpy(out + at, v[i], len);
+		at += len;
+	}
+	out[at] = 0;
+}
+#define JOIN(field, ...)                                                                                     \
+	do {                                                                                                 \
+		const char *const v_[] = {__VA_ARGS__};                                                      \
+		join((field), sizeof(field), v_, sizeof v_ / sizeof *v_);                                    \
+	} while (0)
+
 static void set_rule(struct verdict *v, const char *key, const char *rule, const char *origin)
 {
-	SET(v->rule, "%s%s%s=%s", origin ? origin : "", origin ? " " : "", key, rule);
+	JOIN(v->rule, origin ? origin : "", origin ? " " : "", key, "=", rule);
 }
 
 static void set_allow(struct verdict *v, const char *key, const char *rule, const char *origin)
 {
 	v->action = VERDICT_ALLOW;
 	set_rule(v, key, rule, origin);
-	SET(v->reason, "%s= allows it", key);
+	JOIN(v->reason, key, "= allows it");
 	v->hint[0] = 0;
 }
 
