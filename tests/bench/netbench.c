@@ -12,8 +12,8 @@
  *   netbench relay|connect-relay PORT HOST TO   a plain relay, as the bound: relay.c
  */
 #include "tests/bench/netbench.h"
-#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -71,15 +71,32 @@ void watch(int ep, int op, int fd, uint32_t events, void *ptr)
 
 /* --- clients --- */
 
+/* Looked up once: the figures are about connections. */
+static struct in_addr address_of(const char *host)
+{
+	static const char *known;
+	static struct in_addr a;
+	const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *ai = NULL;
+
+	if (known && strcmp(known, host) == 0)
+		return a;
+	if (getaddrinfo(host, NULL, &hints, &ai) != 0) {
+		(void)fprintf(stderr, "netbench: no address: %s\n", host);
+		exit(2);
+	}
+	a = ((const struct sockaddr_in *)(const void *)ai->ai_addr)->sin_addr;
+	freeaddrinfo(ai);
+	known = host;
+	return a;
+}
+
 int connect_to(const char *host, uint16_t port, int flags)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
 
-	if (inet_pton(AF_INET, host, &a.sin_addr) != 1) {
-		(void)fprintf(stderr, "netbench: not an IPv4 address: %s\n", host);
-		exit(2);
-	}
+	a.sin_addr = address_of(host);
 	if (fd < 0 || (connect(fd, (struct sockaddr *)&a, sizeof a) < 0 && errno != EINPROGRESS)) {
 		int saved = errno;
 
