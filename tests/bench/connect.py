@@ -36,6 +36,11 @@ def client(kind, port, ask, *args, host="127.0.0.1", timeout=300):
     return [float(w) for w in r.stdout.split()]
 
 
+def plain():
+    """What an ordinary user starts may do no more than that; root's programs drop their rights themselves."""
+    return None if os.getuid() == 0 else netlab.drop_capabilities
+
+
 # --- what a process costs ---
 
 def tree(pid):
@@ -70,7 +75,12 @@ def memory(pid):
                     name, value = row.split(":")
                     out["private"] += int(value.split()[0]) if name.startswith("Private_") else 0
                     out["pss"] += int(value.split()[0]) if name == "Pss" else 0
+        try:
             out["fds"] += len(os.listdir(f"/proc/{p}/fd"))
+        except PermissionError:  # not dumpable, and this is not root
+            out["fds"] = float("nan")
+        except OSError:
+            pass
     return out
 
 
@@ -93,7 +103,7 @@ class Peer:
 
     def spawn(self, *argv):
         with open(self.lab.path("peer-log"), "a") as log:
-            self.procs.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self.procs.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=plain()))
 
     def write(self, text):
         path = self.lab.path(f"{self.name.replace(' ', '-')}-{self.port}.conf")
@@ -128,8 +138,13 @@ class Peer:
 
     def down(self):
         for p in self.procs:
-            p.kill()
-            p.wait()
+            p.terminate()
+        for p in self.procs:
+            try:
+                p.wait(5)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
 
 
 class Sbxsv(Peer):
@@ -145,7 +160,7 @@ class Tinyproxy(Peer):
     name, program, by_name = "tinyproxy", "tinyproxy", True
 
     def start(self):
-        who = "User nobody\nGroup nogroup\n" if os.getuid() == 0 and not self.lab.user_ns else ""
+        who = "User nobody\nGroup nogroup\n" if os.getuid() == 0 else ""
         self.spawn("tinyproxy", "-d", "-c", self.write(
             f"{who}Port {self.port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 100000\nLogLevel Critical\nAllow 127.0.0.1\n"
             f"ConnectPort {SERVER_PORT}\nDisableViaHeader Yes\n"))
@@ -159,7 +174,7 @@ class Squid(Peer):
         os.mkdir(d)
         if os.getuid() == 0:
             os.chmod(d, 0o777)
-        who = "cache_effective_user nobody\ncache_effective_group nogroup\n" if not self.lab.user_ns else ""
+        who = "cache_effective_user nobody\ncache_effective_group nogroup\n" if os.getuid() == 0 else ""
         self.spawn("squid", "-N", "-f", self.write(
             f"{who}http_port 127.0.0.1:{self.port}\nhttp_access allow all\ncache deny all\naccess_log none\n"
             f"cache_log {d}/cache.log\npid_filename none\nvia off\nforwarded_for delete\nvisible_hostname bench\n"
@@ -172,7 +187,7 @@ class Haproxy(Peer):
     option, fds = "", 2
 
     def start(self):
-        who = "user nobody\ngroup nogroup\n" if not self.lab.user_ns else ""
+        who = "user nobody\ngroup nogroup\n" if os.getuid() == 0 else ""
         limit = (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 200) // self.fds
         self.spawn("haproxy", "-db", "-f", self.write(
             f"global\nmaxconn {min(limit, 20000)}\nnbthread 1\n{who}defaults\nmode tcp\n{self.option}timeout connect 10s\n"
@@ -211,6 +226,7 @@ class Direct(Peer):
         return self
 
 
+OURS = (Sbxsv, Relay, ConnectRelay)
 PEERS = (Sbxsv, Tinyproxy, Squid, Haproxy, HaproxySplice, Socat, Relay, ConnectRelay)
 
 
@@ -259,7 +275,8 @@ class Column:
 @contextlib.contextmanager
 def network():
     with netlab.Lab() as lab:
-        lab.user_ns = os.path.exists("/proc/self/uid_map") and "4294967295" not in open("/proc/self/uid_map").read()
+        with contextlib.suppress(OSError):
+            netlab.mount("tmpfs", "/dev/shm", "tmpfs")  # squid leaves things there
         # A minute of TIME_WAIT of every tunnel of every proxy: the range is as wide as it can be, and reused after a second.
         for where in (None, lab.inet):
             cmd = ["sh", "-c", "echo 33000 65535 > /proc/sys/net/ipv4/ip_local_port_range; "
@@ -283,9 +300,17 @@ def can_connect():
 def running(lab, kinds):
     peers = []
     try:
-        for k in kinds:
+        for k in list(kinds):
             peers.append(k(lab))
-            peers[-1].up()
+            try:
+                peers[-1].up()
+            except (RuntimeError, AssertionError) as e:
+                if k in OURS:
+                    raise
+                peers.pop().down()
+                kinds.remove(k)  # not asked again
+                with open(lab.path("peer-log")) as log:
+                    print(f"connect   {k.name} does not start: {e}: {log.read()[-200:].strip()}")
         yield peers
     finally:
         for p in peers:
@@ -388,7 +413,7 @@ def jail(o, lab, _kinds, results):
         where = ("198.18.0.1", "3128") if ask != "-" else (NAME, str(SERVER_PORT))
         r = subprocess.run([harness.program("sbxsv"), "exec", "--quiet", "--read", bench, "--allow", f"{NAME}:{SERVER_PORT}", "--",
                             bench, f"tunnel-{kind}", *where, ask, *map(str, args)], cwd="/", env=env, text=True,
-                           capture_output=True, timeout=300, stdin=subprocess.DEVNULL)
+                           capture_output=True, timeout=300, stdin=subprocess.DEVNULL, preexec_fn=plain())
         if r.returncode:
             raise RuntimeError(f"in a jail, {kind}: exit {r.returncode}: {r.stderr.strip()}")
         return [float(w) for w in r.stdout.split()]
@@ -435,9 +460,14 @@ def idle(o, lab, kinds, results):
         whole = Column(f"private memory of the proxy with {n}", "MiB", False, results, kind)
         fds = Column(f"descriptors of an idle tunnel, {n} of them", "", False, results, kind)
         for _ in range(rounds):
-            for k in kind:
+            for k in list(kind):
                 try:
-                    with running(lab, [k]) as (p,):
+                    with running(lab, [k]) as one:
+                        if not one:
+                            kind.remove(k)
+                            kinds.remove(k)
+                            continue
+                        p = one[0]
                         client("rate", p.port, p.ask, 64, 16)
                         time.sleep(0.2)
                         before = p.memory()
@@ -446,9 +476,10 @@ def idle(o, lab, kinds, results):
                             after = p.memory()
                         kib.add(p, (after["private"] - before["private"]) / n)
                         whole.add(p, after["private"] / 1024)
-                        fds.add(p, (after["fds"] - before["fds"]) / n)
+                        if after["fds"] == after["fds"]:
+                            fds.add(p, (after["fds"] - before["fds"]) / n)
                 except (RuntimeError, AssertionError) as e:
-                    if k is Sbxsv or k in (Relay, ConnectRelay):
+                    if k in OURS:
                         raise
                     print(f"connect   {k.name}, {n} idle tunnels: {e}")
         kib.show(floor=0.25)
@@ -520,7 +551,7 @@ def in_lab(fn, o):
         with open(path, "w") as f:
             json.dump([results, failed], f)
     try:
-        netlab.run_isolated(body, timeout=7200)
+        netlab.run_isolated(body, timeout=7200, keep_uid=True)
         with open(path) as f:
             return json.load(f)
     finally:
