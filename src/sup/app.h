@@ -214,6 +214,8 @@ void batch_end(struct sup *s);
 /* listener.c */
 enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };
 enum hold listener_hold(struct app *a, struct err **e); /* PENDING: run_ports_again() follows */
+/* Of a running jail: the unit names other ports of the host. All of them at once, or none: -1, nothing changed. */
+int listener_move(struct app *a, struct err **e);
 void listener_release(struct app *a);
 
 /* reclaim.c: takes a port back; run_ports_again() follows */

@@ -169,6 +169,31 @@ enum hold listener_hold(struct app *a, struct err **e)
 	return HOLD_DONE;
 }
 
+int listener_move(struct app *a, struct err **e)
+{
+	const struct unit *u = a->unit;
+	CLEANUP_FREE int *fresh = xcalloc(u->n_listen, sizeof *fresh);
+
+	for (size_t i = 0; i < u->n_listen; i++) {
+		const struct listener *old = find(a, u->listen[i].host_port, u->listen_address);
+
+		fresh[i] = -1;
+		if (old && old->fd >= 0)
+			continue;
+		fresh[i] = listening_socket(u->listen_address, u->listen[i].host_port, e);
+		if (fresh[i] < 0) {
+			fd_close_many(fresh, i);
+			return -1;
+		}
+	}
+	follow_unit(a);
+	for (size_t i = 0; i < a->n_listeners; i++)
+		if (fresh[i] >= 0)
+			a->listeners[i].fd = fresh[i];
+	a->network_told = false;
+	return 0;
+}
+
 void listener_release(struct app *a)
 {
 	for (size_t i = 0; i < a->n_listeners; i++)

@@ -172,11 +172,13 @@ static void apply_live(struct app *a)
 
 	if (!app_alive(a) || a->network_told || a->todo)
 		return;
-	if (network_apply(a, &e) < 0 || loopback_renew(a, &e) < 0) {
+	if ((app_jailed(a->unit) && listener_move(a, &e) < 0) || network_apply(a, &e) < 0 ||
+	    loopback_renew(a, &e) < 0) {
 		log_error("%s: %s", a->name, err_msg(e));
 		a->todo = &do_restart;
 		return;
 	}
+	loopback_follow(a);
 	events_note(a->sup->events, "policy", a->name, "the rules of the unit were applied");
 }
 

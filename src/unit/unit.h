@@ -253,7 +253,7 @@ enum {
 	UNIT_CHANGE_LIVE =
 		1, /* network rules, restart policy, limits of logs...: applied to the running app */
 	UNIT_CHANGE_RESTART = 2, /* needs a new process */
-	UNIT_CHANGE_PORTS = 4    /* Listen= or ListenAddress= differ (also sets RESTART) */
+	UNIT_CHANGE_PORTS = 4    /* Listen= or ListenAddress= differ: with LIVE when only the host's side does */
 };
 unsigned unit_diff(const struct unit *before, const struct unit *after);
 /* The merged unit with the origin of each line, for `sbxsv cat --effective`. Owned by caller. */

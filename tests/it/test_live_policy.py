@@ -338,3 +338,120 @@ def test_check_asks_the_rules_of_the_run_time_too(lab, sup):
     r = sup.sbxsv("check", "--allow", "box", "a.test", "--json")
     j = json.loads(r.out)
     assert r.code == 6 and j["rule"] == "denied at run time Deny=a.test" and j["live_rules"] == 2, r
+
+
+@netsup.lab
+def test_host_ports_move_without_a_restart(lab, sup):
+    old = sup.agent("box")
+    sup.agent("peer", "Loopback=app:box")
+    sup.up_all()
+    before = pid(sup, "box")
+    new, more = harness.free_port(), harness.free_port()
+    unit = sup.read_text(sup.unit_path("box"))
+    sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={new}:{old} {more}:{old}"))
+    sup.ok("reload")
+    for port in (new, more):
+        assert harness.http_get(port).text.startswith("ok ")
+    try:
+        harness.http_get(old)
+        raise AssertionError("the old port is still there")
+    except ConnectionRefusedError:
+        pass
+    s = sup.status("box")
+    assert s["pid"] == before and [p["host"] for p in s["ports"]] == [new, more] and not s["restart_needed"]
+    assert sup.run("peer", f"result = read_from('127.0.0.1', {new}, b'GET / HTTP/1.0\\r\\n\\r\\n')").endswith("\n")
+    sup.ports["box"] = new
+    # the same port of a wider address cannot be had before the old socket is gone: that is a restart
+    sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={new}:{old}\nListenAddress=0.0.0.0"))
+    assert "restarted: box" in sup.ok("reload")
+    sup.wait_state("box", "running")
+    assert harness.http_get(new).text.startswith("ok ")
+    sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={new}:{old}"))
+    sup.ok("reload")
+    sup.wait_state("box", "running")
+    # a port that somebody has: then as ever, a restart that says who
+    import socket
+    with socket.create_server(("127.0.0.1", more)):
+        sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={more}:{old}"))
+        sup.ok("reload")
+        assert f"port {more} is taken" in sup.wait_state("box", "failed")["reason"]
+
+
+@netsup.lab
+def test_rules_that_are_too_many_leave_the_old_ones(lab, sup):
+    sites(lab)
+    sup.agent("box", "Allow=a.test")
+    sup.up_all()
+    before = pid(sup, "box")
+    assert code(sup, "box", "a.test:443") == 200
+    d = os.path.dirname(drop_in(sup, "box"))
+    for n in range(3):
+        with open(os.path.join(d, f"6{n}-many.conf"), "w") as f:
+            f.write("[Network]\n" + "".join(f"Allow=h{n}-{i}.test\n" for i in range(1500)))
+    with open(os.path.join(d, "70-last.conf"), "w") as f:
+        f.write("[Network]\nDeny=a.test\nAllow=b.test\n")
+    r = sup.sbxsv("reload")
+    assert r.code == 1 and "too many" in r.err, r
+    s = sup.status("box")
+    assert s["pid"] == before and s["state"] == "running" and "too many" in s["problems"][0]
+    assert code(sup, "box", "a.test:443") == 200 and code(sup, "box", "b.test:443") == 403
+    r = sup.sbxsv("allow", "box", "c.test", "--save")
+    assert r.code == 1 and "too many" in r.err and not os.path.exists(drop_in(sup, "box")), r
+    os.unlink(os.path.join(d, "60-many.conf"))
+    os.unlink(os.path.join(d, "61-many.conf"))
+    sup.ok("reload")
+    assert code(sup, "box", "a.test:443") == 403 and code(sup, "box", "b.test:443") == 200
+    assert code(sup, "box", "h2-1499.test:443") == 502  # no such host, but allowed
+    assert pid(sup, "box") == before and sup.status("box")["problems"] == []
+    # and as many rules as an app may have at run time
+    path = "/v1/apps/box/allow"
+    for i in range(256):
+        assert sup.api("POST", path, {"host": f"r{i}.test"})[1]["code"] == 0
+    answer = sup.api("POST", path, {"host": "one-more.test"})[1]
+    assert answer["code"] == 1 and "already" in answer["message"]
+    assert len(sup.status("box")["live_rules"]) == 256
+
+
+@netsup.lab
+def test_connections_whose_rule_goes_are_closed(lab, sup):
+    sites(lab)
+    sup.agent("box", "Allow=a.test")
+    sup.up_all()
+    sup.ok("allow", "box", "b.test")
+    hold = """
+        import builtins
+        builtins.tunnels = {}
+        for name in ("a.test", "b.test"):
+            s, status, _, _ = through(f"CONNECT {name}:443 HTTP/1.1\\r\\nHost: {name}\\r\\n\\r\\n")
+            assert status == 200
+            ctx = ssl.create_default_context()
+            builtins.tunnels[name] = ctx.wrap_socket(s, server_hostname=name)
+        result = len(builtins.tunnels)
+    """
+    ended = """
+        import builtins
+        t = builtins.tunnels[{!r}]
+        t.settimeout(20)
+        try:
+            result = t.recv(1) == b""
+        except (ConnectionError, ssl.SSLError):
+            result = True
+    """
+    alive = """
+        import builtins
+        t = builtins.tunnels[{!r}]
+        t.sendall(b"GET /p HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+        result = t.recv(64).startswith(b"HTTP/1.1 200")
+    """
+    assert sup.run("box", hold) == 2
+    sup.ok("deny", "box", "b.test")
+    assert sup.run("box", ended.format("b.test"))
+    e = sup.wait_violation("box", host="b.test")
+    assert "rule removed" in e["rule"], e
+    assert sup.run("box", alive.format("a.test"))
+    # the same when its time is over, and when the unit is changed
+    sup.ok("allow", "box", "b.test", "--for", "1s")
+    assert sup.run("box", hold) == 2
+    assert sup.run("box", ended.format("b.test"))
+    sup.write_unit("box", sup.read_text(sup.unit_path("box")).replace("Allow=a.test", "Allow=c.test"))
+    assert sup.run("box", ended.format("a.test"))

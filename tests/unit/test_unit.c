@@ -768,9 +768,20 @@ static void test_diff(void **state)
 	assert_int_equal(change("", "Environment=A=1\n"), UNIT_CHANGE_RESTART);
 	assert_int_equal(change("[Network]\nListen=4810\n", "[Network]\nListen=4811\n"),
 			 UNIT_CHANGE_RESTART | UNIT_CHANGE_PORTS);
+	/* the host's side alone */
 	assert_int_equal(
 		change("[Network]\nListen=4810\n", "[Network]\nListen=4810\nListenAddress=0.0.0.0\n"),
 		UNIT_CHANGE_RESTART | UNIT_CHANGE_PORTS);
+	assert_int_equal(change("[Network]\nListen=4810\n", "[Network]\nListen=4810\nListenAddress=127.0.0.2\n"),
+			 UNIT_CHANGE_LIVE | UNIT_CHANGE_PORTS);
+	assert_int_equal(change("[Network]\nListen=4810\n", "[Network]\nListen=4811:4810 4812:4810\n"),
+			 UNIT_CHANGE_LIVE | UNIT_CHANGE_PORTS);
+	assert_int_equal(change("[Network]\nListen=4810 4811\n", "[Network]\nListen=4811 4810\n"),
+			 UNIT_CHANGE_RESTART | UNIT_CHANGE_PORTS); /* another $PORT */
+	assert_int_equal(change("[Sandbox]\nEnforce=off\n[Network]\nListen=4810\n",
+				"[Sandbox]\nEnforce=off\n[Network]\nListen=4810\nListenAddress=0.0.0.0\n"),
+			 UNIT_CHANGE_RESTART | UNIT_CHANGE_PORTS);
+	assert_int_equal(change("[Network]\nLoopback=1\n", "[Network]\nLoopback=1 app:notes\n"), UNIT_CHANGE_LIVE);
 }
 
 static void test_names(void **state)
