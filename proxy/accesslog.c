@@ -11,20 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RETRY_MS 1000 /* a full disk */
-
-enum sort { A_FILE, A_SOCKET, A_STREAM };
-
 struct accesslog {
 	struct loop *loop;
 	int fd;
-	enum sort sort;
+	bool socket;
 	struct strbuf buf;
 	uint64_t dropped;
 	bool broken; /* nobody will ever read it */
-	bool told;   /* that lines are lost */
 	struct loop_defer soon;
-	struct loop_timer retry;
 	struct loop_io room;
 	bool watching;
 };
@@ -90,29 +84,23 @@ static ssize_t write_some(struct accesslog *a, const char *p, size_t len)
 	struct pollfd ready = {.fd = a->fd, .events = POLLOUT};
 	ssize_t n;
 
-	if (a->sort == A_SOCKET) {
+	if (a->socket) {
 		n = send(a->fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	} else {
 		/* The descriptor may be somebody else's too, so it stays as it is, blocking or not. A pipe that
 		 * polls writable takes PIPE_BUF bytes without blocking (pipe(7)). */
-		if (a->sort == A_STREAM && poll(&ready, 1, 0) != 1)
+		if (poll(&ready, 1, 0) != 1)
 			return 0;
-		if (a->sort == A_STREAM && len > PIPE_BUF)
-			len = PIPE_BUF;
-		n = write(a->fd, p, len);
+		n = write(a->fd, p, len < PIPE_BUF ? len : PIPE_BUF);
 	}
 	return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n;
 }
 
 static void lost(struct accesslog *a, int errnum)
 {
-	if (!a->told)
-		log_warning("the access log loses lines: %s", strerror(errnum));
-	a->told = true;
-	if (errnum == EPIPE || errnum == ECONNRESET || errnum == EBADF || errnum == ENOTCONN) {
-		a->broken = true;
-		strbuf_reset(&a->buf);
-	}
+	log_warning("the access log loses lines: %s", strerror(errnum));
+	a->broken = true;
+	strbuf_reset(&a->buf);
 }
 
 static void flush(struct accesslog *a)
@@ -132,11 +120,7 @@ static void flush(struct accesslog *a)
 	}
 	if (n < 0)
 		lost(a, errno);
-	else if (!a->buf.len)
-		a->told = false;
-	if (a->buf.len && a->sort == A_FILE)
-		loop_timer_start(&a->retry, RETRY_MS);
-	else if (a->sort != A_FILE && a->watching != (a->buf.len != 0)) {
+	if (a->watching != (a->buf.len != 0)) {
 		a->watching = a->buf.len != 0;
 		loop_io_set(&a->room, a->watching ? LOOP_WRITE : 0);
 	}
@@ -145,11 +129,6 @@ static void flush(struct accesslog *a)
 static void on_soon(struct loop_defer *d)
 {
 	flush(d->data);
-}
-
-static void on_retry(struct loop_timer *t)
-{
-	flush(t->data);
 }
 
 static void on_room(struct loop_io *io, unsigned events)
@@ -200,13 +179,8 @@ struct accesslog *accesslog_create(struct loop *l, int fd)
 
 	a->loop = l;
 	a->fd = fd;
-	a->sort = A_STREAM;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-		a->sort = A_FILE;
-	else if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode))
-		a->sort = A_SOCKET;
+	a->socket = fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode);
 	loop_defer_init(l, &a->soon, on_soon, a);
-	loop_timer_init(l, &a->retry, on_retry, a);
 	loop_io_init(l, &a->room, fd, 0, on_room, a);
 	return a;
 }
@@ -217,7 +191,6 @@ void accesslog_destroy(struct accesslog *a)
 		return;
 	flush(a);
 	loop_defer_stop(&a->soon);
-	loop_timer_stop(&a->retry);
 	loop_io_stop(&a->room);
 	(void)close(a->fd);
 	strbuf_finish(&a->buf);

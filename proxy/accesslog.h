@@ -1,10 +1,9 @@
 /*
  * The access log of a stand-alone proxy: one JSON object a line for each connection that ended.
  *
- * Theory of operation. The descriptor comes from the master (alone.h); the proxy itself can open nothing.
- * Lines are collected and written once an iteration of the loop. Nothing ever waits for whoever reads the log:
- * a file is written to as it is; of a pipe, socket or terminal only what it takes without blocking, and the
- * rest stays in a buffer of bounded size. A line that finds no room there is dropped and counted, and a line
+ * Theory of operation. The descriptor comes from the master (alone.h): a pipe to it, or a standard output that
+ * is no file. Lines are collected and written once an iteration of the loop, and nothing ever waits for whoever
+ * reads them: only what is taken without blocking is written, and the rest stays in a buffer of bounded size. A line that finds no room there is dropped and counted, and a line
  * {"time":..,"dropped":N} stands where lines are missing.
  */
 #pragma once

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "base/wire.h"
 #include "proxy/alone_listen.h"
+#include "proxy/alone_log.h"
 #include "proxy/policyfile.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +33,9 @@
 struct master {
 	const struct alone *o;
 	struct loop *loop;
-	int listener, log;
-	uid_t uid; /* of the worker; (uid_t)-1: ours */
+	int listener;
+	struct alone_log *log; /* or NULL */
+	uid_t uid;             /* of the worker; (uid_t)-1: ours */
 	gid_t gid;
 	struct policy *policy;
 
@@ -108,8 +110,8 @@ static void say_policy(struct master *m)
 
 static void say_log(struct master *m)
 {
-	if (m->log >= 0)
-		say(m, message("access_log"), m->log);
+	if (m->log)
+		say(m, message("access_log"), alone_log_fd(m->log));
 }
 
 static void say_all(struct master *m)
@@ -221,6 +223,8 @@ static void on_exited(struct loop_io *io, unsigned events)
 	fd_close_many(&m->pidfd, 1);
 	fd_close_many(&m->wire, 1);
 	m->pid = 0;
+	if (m->log)
+		alone_log_between(m->log);
 	if (WIFSIGNALED(status))
 		log_warning("the worker was killed by signal %d (%s); it is started again", WTERMSIG(status),
 			    strsignal(WTERMSIG(status)));
@@ -312,30 +316,11 @@ static struct policy *read_policy(const struct alone *o)
 	return p;
 }
 
-static int open_log(const struct alone *o, int *ret)
-{
-	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
-	int fd = -1;
-
-	if (o->access_log)
-		fd = str_eq(o->access_log, "-") ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-						: open(o->access_log, flags, 0600);
-	if (fd < 0 && o->access_log) {
-		log_error("--access-log %s: %s", o->access_log,
-			  errno == ELOOP   ? "it is a symbolic link"
-			  : errno == ENXIO ? "nobody reads from that pipe"
-					   : strerror(errno));
-		return -1;
-	}
-	*ret = fd;
-	return 0;
-}
-
 static void on_hup(struct loop_signal *s)
 {
 	struct master *m = s->data;
 	struct policy *p = read_policy(m->o);
-	int log = -1;
+	CLEANUP_ERR struct err *e = NULL;
 
 	if (p) {
 		policy_destroy(m->policy);
@@ -345,15 +330,8 @@ static void on_hup(struct loop_signal *s)
 	} else {
 		log_error("the rules are left as they were");
 	}
-	if (!m->o->access_log || str_eq(m->o->access_log, "-"))
-		return;
-	if (open_log(m->o, &log) < 0) {
-		log_error("the access log goes on where it was");
-		return;
-	}
-	fd_close_many(&m->log, 1);
-	m->log = log;
-	say_log(m);
+	if (m->log && alone_log_reopen(m->log, &e) < 0)
+		log_error("%s; it goes on where it was", err_msg(e));
 }
 
 static void on_end(struct loop_signal *s)
@@ -396,11 +374,14 @@ static int prepare(struct master *m, struct err **e)
 	m->listener = alone_listen(m->o->listen, m->o->anywhere, &where, e);
 	if (m->listener < 0)
 		return -1;
-	if (open_log(m->o, &m->log) < 0)
-		return err_set(e, 0, "not started");
 	m->loop = loop_create(0);
 	if (!m->loop)
 		return err_sys(e, errno, "the event loop cannot be made");
+	if (m->o->access_log) {
+		m->log = alone_log_open(m->loop, m->o->access_log, e);
+		if (!m->log)
+			return -1;
+	}
 	if (policy_egress(m->policy) == EGRESS_OFF)
 		log_warning("no rule allows anything: everything is refused");
 	log_info("listening on %s", where);
@@ -423,7 +404,7 @@ static void run(struct master *m)
 
 int alone_run(const struct alone *o)
 {
-	struct master m = {.o = o, .listener = -1, .log = -1, .pidfd = -1, .wire = -1};
+	struct master m = {.o = o, .listener = -1, .pidfd = -1, .wire = -1};
 	CLEANUP_ERR struct err *e = NULL;
 
 	if (!o->policy && !o->rules.n) {
@@ -444,10 +425,10 @@ int alone_run(const struct alone *o)
 	} else {
 		run(&m);
 	}
+	alone_log_close(m.log);
 	if (m.loop)
 		loop_destroy(m.loop);
 	fd_close_many(&m.listener, 1);
-	fd_close_many(&m.log, 1);
 	policy_destroy(m.policy);
 	return m.status;
 }

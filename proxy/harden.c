@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <linux/landlock.h>
 #include <signal.h>
 #include <string.h>
@@ -54,11 +55,25 @@ static int drop_user(const struct harden *h, struct err **e)
 	return 0;
 }
 
+/* Whoever started us may have had some: root of a user namespace, ambient ones. None is needed. */
+static int drop_capabilities(struct err **e)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+		log_debug("PR_CAP_AMBIENT_CLEAR_ALL: %s",
+			  strerror(errno)); /* before Linux 4.3 there are none */
+	if (syscall(SYS_capset, &header, none) < 0)
+		return err_sys(e, errno, "the capabilities cannot be dropped");
+	return 0;
+}
+
 int harden_identity(const struct harden *h, struct err **e)
 {
 	const struct rlimit none = {0, 0};
 
-	if (drop_user(h, e) < 0)
+	if (drop_user(h, e) < 0 || drop_capabilities(e) < 0)
 		return -1;
 	/* After the change of user, which clears it: prctl(2), PR_SET_PDEATHSIG. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
@@ -72,6 +87,8 @@ int harden_identity(const struct harden *h, struct err **e)
 		log_warning("chdir /: %s", strerror(errno));
 	if (setrlimit(RLIMIT_CORE, &none) < 0)
 		log_warning("core dumps cannot be turned off: %s", strerror(errno));
+	if (!SANITIZED && setrlimit(RLIMIT_NPROC, &none) < 0)
+		log_warning("the limit of processes cannot be set: %s", strerror(errno));
 	if (!SANITIZED && prctl(PR_SET_DUMPABLE, 0) < 0)
 		log_warning("PR_SET_DUMPABLE: %s", strerror(errno));
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)

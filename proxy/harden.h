@@ -1,7 +1,7 @@
 /*
  * The proxy confines itself. It keeps sockets, reads /etc for its resolver, and nothing else: no file writes,
- * no exec, no ptrace, no core dump, no new privileges. What a kernel cannot do is said by log and does not
- * stop the proxy, except the change of user, which is fatal.
+ * no exec, no ptrace, no core dump, no capabilities, no new privileges. A kernel without Landlock is said by log
+ * and does not stop the proxy: seccomp alone keeps it from writing; everything else here is needed.
  */
 #pragma once
 #include "base/err.h"

@@ -204,15 +204,14 @@ int harden_seccomp(struct err **e)
 		r = add_sockets(f);
 	if (!r)
 		r = add_abort(f);
-	if (r) {
-		(void)err_sys(e, -r, "the seccomp filter cannot be built");
-	} else {
-		int loaded = seccomp_load(f);
-
-		if (loaded)
-			log_warning("seccomp: %s: the proxy runs without a filter", strerror(-loaded));
-	}
+	if (!r)
+		r = seccomp_load(f);
 	if (f)
 		seccomp_release(f);
-	return r ? -1 : 0;
+	if (r)
+		return err_sys(
+			e, -r,
+			"the seccomp filter cannot be put in place, and without it the proxy does not run "
+			"(a kernel without CONFIG_SECCOMP_FILTER?)");
+	return 0;
 }

@@ -4,7 +4,7 @@ noinst_LIBRARIES += libproxy.a
 libproxy_a_SOURCES = \
 	proxy/accept.c proxy/accept.h \
 	proxy/access.c proxy/access.h proxy/accesslog.c proxy/accesslog.h \
-	proxy/alone.c proxy/alone.h proxy/alone_listen.c proxy/alone_listen.h \
+	proxy/alone.c proxy/alone.h proxy/alone_listen.c proxy/alone_listen.h proxy/alone_log.c proxy/alone_log.h \
 	proxy/app.c proxy/app.h \
 	proxy/control.c proxy/control.h \
 	proxy/denied.c proxy/denied.h \

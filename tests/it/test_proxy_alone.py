@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import alone
+import netlab
 import proxydrv
 from alone import Alone, curl
 
@@ -67,6 +68,10 @@ def test_clients(lab):
         assert "add  Allow=b.test  to the command line of sbxsv-proxy, as --allow" in text
         code, status, text = curl(p, "http://bad.c.test:443/")
         assert status == 403 and "command line Deny=bad.c.test" in text
+        socks = f"socks5h://127.0.0.1:{p.port}"
+        assert curl(socks, "https://a.test/three", lab=lab)[::2] == (0, "a.test sni=a.test path=/three\n")
+        assert curl(socks, "http://a.test/four")[:2] == (0, 200)
+        assert curl(socks, "https://b.test/")[0] == 97  # "not allowed by ruleset"
         env = ["-e", f"https_proxy={p.url}", "-e", f"http_proxy={p.url}", "-O", "-", "-q", "--tries=1"]
         code, text = run("wget", *env, "--ca-certificate", lab.ca(), "https://a.test/wget")
         assert (code, text) == (0, "a.test sni=a.test path=/wget\n")
@@ -163,17 +168,20 @@ def test_log(lab):
         assert "address" not in refused and refused["bytes_in"] == 0
         assert "verdict" not in gone and "gone.test cannot be resolved" in gone["error"]
 
+        assert curl(f"socks5h://127.0.0.1:{p.port}", "https://b.test/")[0] == 97
+        line = p.lines(6)[5]
+        assert (line["front"], line["host"], line["verdict"]) == ("socks5", "b.test", "denied") and "method" not in line
         with socket.create_connection(("127.0.0.1", p.port), timeout=20) as s:  # no request at all
             s.sendall(b"\x00\x01\"\\\x1b[31m\r\n\r\n")
             assert b" 400 " in s.recv(4096)
-        line = p.lines(6)[5]
+        line = p.lines(7)[6]
         assert line["error"] and "host" not in line
         with socket.create_connection(("127.0.0.1", p.port), timeout=20) as s:  # a server name that was not judged
             s.sendall(b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
             assert s.recv(4096).startswith(b"HTTP/1.1 200 ")
             s.sendall(b"no TLS\r\n\r\n")
             assert received(s) == b""
-        line = p.lines(7)[6]
+        line = p.lines(8)[7]
         assert line["verdict"] == "denied" and line["rule"].startswith("TLS"), line
         assert os.stat(p.log_path).st_mode & 0o777 == 0o600
 
@@ -222,6 +230,24 @@ def test_log_nobody_reads(lab):
         assert dropped > 0
         alone.wait("all of them", lambda: drain() or sum(json.loads(x).get("dropped", 1) for x in got.splitlines()) == n + 3)
     os.close(r)
+
+
+@alone.lab
+def test_log_on_a_full_disk(lab):
+    """What does not fit is lost by whole lines, and nothing else is lost."""
+    small = lab.path("small")
+    os.mkdir(small)
+    netlab.mount("none", small, "tmpfs", 0, "size=16k,mode=0777")
+    with Alone(lab.dir, "--allow", "x.test", "--access-log", small + "/log", log=False) as p:
+        p.log_path = small + "/log"
+        for _ in range(200):
+            assert curl(p, "http://refused.test/")[1] == 403
+        alone.wait("the warning", lambda: "loses lines: No space left on device" in p.err())
+        os.truncate(p.log_path, 0)  # what copytruncate of logrotate(8) does
+        for _ in range(3):
+            assert curl(p, "http://again.test/")[1] == 403
+        alone.wait("lines again", lambda: open(p.log_path).read().count("again.test") == 3)
+        assert [x["host"] for x in p.lines()][-3:] == ["again.test"] * 3
 
 
 @alone.lab

@@ -58,9 +58,9 @@ def setns(fd, flags):
     _check(_libc.setns(fd, flags), "setns")
 
 
-def mount(source, target, fstype=None, flags=0):
+def mount(source, target, fstype=None, flags=0, data=None):
     enc = lambda s: s.encode() if s else None
-    _check(_libc.mount(enc(source), enc(target), enc(fstype), ctypes.c_ulong(flags), None), f"mount {target}")
+    _check(_libc.mount(enc(source), enc(target), enc(fstype), ctypes.c_ulong(flags), enc(data)), f"mount {target}")
 
 
 def can_isolate():

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -43,6 +46,7 @@
 
 static char secret[64], victim_socket[80];
 static pid_t bystander;
+static int file_fd; /* as standard error may be */
 static int unix_fd; /* open before the door closes, as the channel is */
 
 static int result(long r)
@@ -225,6 +229,130 @@ static int memfd_call(void)
 	return result(memfd_create("x", MFD_CLOEXEC));
 }
 
+static int mount_call(void)
+{
+	return result(mount("none", "/tmp", "tmpfs", 0, NULL));
+}
+static int setns_call(void)
+{
+	return result(syscall(SYS_setns, 0, 0));
+}
+static int chroot_call(void)
+{
+	return result(chroot("/"));
+}
+static int rename_call(void)
+{
+	return result(rename(secret, "/tmp/sbxsv-test-harden-renamed"));
+}
+static int link_call(void)
+{
+	return result(link(secret, "/tmp/sbxsv-test-harden-link"));
+}
+static int symlink_call(void)
+{
+	return result(symlink(secret, "/tmp/sbxsv-test-harden-symlink"));
+}
+static int truncate_call(void)
+{
+	return result(truncate(secret, 0));
+}
+static int ftruncate_call(void)
+{
+	return result(ftruncate(file_fd, 0));
+}
+static int pwrite_call(void)
+{
+	return result(pwrite(file_fd, "x", 1, 0));
+}
+static int own_memory(void)
+{
+	return result(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+}
+static int read_own_memory(void) /* Landlock's: not even that */
+{
+	return result(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+}
+static int other_environment(void)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof path, "/proc/%d/environ", (int)bystander);
+	return result(open(path, O_RDONLY | O_CLOEXEC));
+}
+static int home_list(void)
+{
+	return result(open("/var/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+static int kill_all(void)
+{
+	return result(kill(-1, 0));
+}
+static int pidfd_call(void)
+{
+	return result(syscall(434 /* pidfd_open */, bystander, 0));
+}
+static int vsock_socket(void)
+{
+	return result(socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+static int alg_socket(void)
+{
+	return result(socket(AF_ALG, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+}
+static int bluetooth_socket(void)
+{
+	return result(socket(AF_BLUETOOTH, SOCK_RAW | SOCK_CLOEXEC, 0));
+}
+static int udplite_socket(void)
+{
+	return result(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 136 /* IPPROTO_UDPLITE */));
+}
+static int high_bits_socket(void) /* the kernel cuts the register to 32 bits */
+{
+	return result(syscall(SYS_socket, (long)AF_UNIX | 1L << 40, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+static int dumpable_again(void)
+{
+	return result(prctl(PR_SET_DUMPABLE, 1));
+}
+static int become_root(void)
+{
+	return result(setuid(0));
+}
+static int new_keyring(void)
+{
+	return result(syscall(SYS_keyctl, 0, 0, 0, 0, 0));
+}
+static int watch_files(void)
+{
+	return result(syscall(SYS_inotify_init1, 0));
+}
+static int performance_events(void)
+{
+	return result(syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0));
+}
+static int user_faults(void)
+{
+	return result(syscall(SYS_userfaultfd, 0));
+}
+static int read_other(void)
+{
+	return result(syscall(SYS_process_vm_readv, bystander, NULL, 0, NULL, 0, 0));
+}
+static int uring_call(void)
+{
+	return result(syscall(425 /* io_uring_setup */, 1, NULL));
+}
+static int bpf_call(void)
+{
+	return result(syscall(SYS_bpf, 0, NULL, 0));
+}
+static int thread_call(void)
+{
+	return result(syscall(SYS_clone, CLONE_VM | CLONE_FILES | SIGCHLD, NULL, NULL, NULL, 0));
+}
+
 /* What it needs goes on working. */
 static int needed(void)
 {
@@ -277,7 +405,34 @@ static const struct attempt {
 	{"executable memory", executable_memory, false},
 	{"memory made executable", executable_later, false},
 	{"setrlimit", raise_limit, false},
+	{"chroot", chroot_call, false},
+	{"rename", rename_call, false},
+	{"link", link_call, false},
+	{"symlink", symlink_call, false},
+	{"truncate", truncate_call, false},
+	{"ftruncate of an open file", ftruncate_call, false},
+	{"pwrite", pwrite_call, false},
+	{"writing its own memory", own_memory, false},
+	{"kill of everybody", kill_all, false},
+	{"a pidfd", pidfd_call, false},
+	{"a vsock socket", vsock_socket, false},
+	{"a crypto socket", alg_socket, false},
+	{"a Bluetooth socket", bluetooth_socket, false},
+	{"a UDP-Lite socket", udplite_socket, false},
+	{"a Unix socket with high bits", high_bits_socket, false},
+	{"becoming dumpable", dumpable_again, false},
+	{"becoming root", become_root, false},
+	{"a keyring", new_keyring, false},
+	{"watching files", watch_files, false},
+	{"performance events", performance_events, false},
+	{"user faults", user_faults, false},
 	{"exec", exec_call, true},
+	{"mount", mount_call, true},
+	{"setns", setns_call, true},
+	{"reading another process", read_other, true},
+	{"io_uring", uring_call, true},
+	{"bpf", bpf_call, true},
+	{"a thread", thread_call, true},
 	{"fork", fork_call, true},
 	{"ptrace", ptrace_call, true},
 	{"unshare", unshare_call, true},
@@ -309,6 +464,9 @@ static void test_files(void **state)
 	if (syscall(444 /* landlock_create_ruleset */, NULL, 0, 1 /* version */) < 1)
 		skip();
 	assert_int_equal(inside(secret_open), REFUSED);
+	assert_int_equal(inside(home_list), REFUSED);
+	assert_int_equal(inside(read_own_memory), REFUSED);
+	assert_int_equal(inside(other_environment), REFUSED);
 }
 
 static void test_needed(void **state)
@@ -326,8 +484,8 @@ static int setup(void **state)
 	(void)state;
 	(void)snprintf(secret, sizeof secret, "/var/tmp/sbxsv-harden-%d", (int)getpid());
 	(void)snprintf(victim_socket, sizeof victim_socket, "%s.sock", secret);
-	fd = open(secret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 || close(fd) < 0)
+	file_fd = open(secret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (file_fd < 0)
 		return -1;
 	(void)snprintf(a.sun_path, sizeof a.sun_path, "%s", victim_socket);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
