@@ -20,7 +20,8 @@
 struct dns;
 /* names_fd: owned, see names_open(); one that cannot be used is replaced by memory that ends with us. */
 struct dns *dns_create(struct app *a, int names_fd);
-/* Each owns fd, made inside: bound to port 53, with IP_PKTINFO or IPV6_RECVPKTINFO on; or listening there. */
+/* Each owns fd, made inside: bound to port 53, with IP_PKTINFO, or IPV6_RECVPKTINFO and IPV6_FREEBIND, on; or
+ * listening there. */
 void dns_udp(struct dns *d, int fd);
 void dns_tcp(struct dns *d, int fd);
 void dns_destroy(struct dns *d);        /* NULL is fine. After the connections: they hold names */
