@@ -79,7 +79,7 @@ int proxyctl_set_loopback(struct proxyctl *p, const char *app, const struct prox
 void proxyctl_drop_jail(struct proxyctl *p, const char *app);
 void proxyctl_remove(struct proxyctl *p, const char *app); /* listeners too */
 void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyctl_app_counters *ret);
-/* How often each rule decided: [{"rule","allowed","denied"}], in the order of their first use; owned by caller. */
+/* How often each rule decided: [{"rule","allowed","denied"}], the one that decided last first; owned by caller. */
 struct js *proxyctl_rules(const struct proxyctl *p, const char *app);
 /* Last denied targets, newest first: [{"host","port","count","rule","hint","last"}], or "operation":"resolve"
  * in place of the port; owned by caller. */

@@ -3,16 +3,42 @@
 
 #define RULE_TEXT_MAX 640 /* as of a refusal, struct pc_refusal */
 
+static void begin_again(struct pc_tally_rule *r)
+{
+	r->allowed_0 += r->allowed;
+	r->denied_0 += r->denied;
+	r->allowed = r->denied = 0;
+}
+
+static void push_out_last(struct pc_tally *t)
+{
+	struct pc_tally_rule *r = &t->v[--t->n];
+
+	begin_again(r);
+	t->allowed += r->allowed_0;
+	t->denied += r->denied_0;
+	free(r->rule);
+}
+
+/* At the front. */
 static struct pc_tally_rule *rule_of(struct pc_tally *t, const char *name)
 {
-	for (size_t i = 0; i < t->n; i++)
-		if (str_eq(t->v[i].rule, name))
-			return &t->v[i];
-	if (t->n >= PC_TALLY_MAX && !str_eq(name, PC_TALLY_OTHERS))
-		return rule_of(t, PC_TALLY_OTHERS);
-	VEC_GROW(t->v, t->n, t->cap);
-	t->v[t->n] = (struct pc_tally_rule){.rule = xstrdup(name)};
-	return &t->v[t->n++];
+	struct pc_tally_rule r = {0};
+	size_t i = 0;
+
+	while (i < t->n && !str_eq(t->v[i].rule, name))
+		i++;
+	if (i < t->n) {
+		r = t->v[i];
+	} else {
+		if (t->n == PC_TALLY_MAX)
+			push_out_last(t);
+		i = t->n++;
+		r.rule = xstrdup(name);
+	}
+	memmove(&t->v[1], &t->v[0], i * sizeof r);
+	t->v[0] = r;
+	return &t->v[0];
 }
 
 static uint64_t count_of(const struct js *j, const char *key)
@@ -33,54 +59,50 @@ static char *clean(const char *text)
 	return s;
 }
 
-/* The numbers are those of the proxy's life until now, so they replace the last ones; but several rules may end in
- * one line here, and there they add up. */
 void pc_tally_read(struct pc_tally *t, const struct js *rules)
 {
-	struct pc_tally_rule *others;
-
 	if (!js_is_obj(rules))
 		return;
-	for (size_t i = 0; i < t->n; i++)
-		if (str_eq(t->v[i].rule, PC_TALLY_OTHERS))
-			t->v[i].allowed = t->v[i].denied = 0;
 	for (const struct js *j = js_first(rules); j; j = js_next(j)) {
 		CLEANUP_FREE char *name = js_key(j) ? clean(js_key(j)) : NULL;
+		uint64_t allowed = count_of(j, "allowed"), denied = count_of(j, "denied");
 		struct pc_tally_rule *r;
 
 		if (!name || !*name)
 			continue;
 		r = rule_of(t, name);
-		others = str_eq(r->rule, PC_TALLY_OTHERS) ? r : NULL;
-		r->allowed = (others ? r->allowed : 0) + count_of(j, "allowed");
-		r->denied = (others ? r->denied : 0) + count_of(j, "denied");
+		if (allowed < r->allowed || denied < r->denied) /* it had forgotten the rule */
+			begin_again(r);
+		r->allowed = allowed;
+		r->denied = denied;
 	}
 }
 
 void pc_tally_proxy_died(struct pc_tally *t)
 {
-	for (size_t i = 0; i < t->n; i++) {
-		struct pc_tally_rule *r = &t->v[i];
+	for (size_t i = 0; i < t->n; i++)
+		begin_again(&t->v[i]);
+}
 
-		r->allowed_0 += r->allowed;
-		r->denied_0 += r->denied;
-		r->allowed = r->denied = 0;
-	}
+static void push(struct js *list, const char *rule, uint64_t allowed, uint64_t denied)
+{
+	struct js *j = js_obj();
+
+	js_add_str(j, "rule", rule);
+	js_add_int(j, "allowed", (int64_t)allowed);
+	js_add_int(j, "denied", (int64_t)denied);
+	js_push(list, j);
 }
 
 struct js *pc_tally_list(const struct pc_tally *t)
 {
 	struct js *list = js_arr();
 
-	for (size_t i = 0; i < t->n; i++) {
-		const struct pc_tally_rule *r = &t->v[i];
-		struct js *j = js_obj();
-
-		js_add_str(j, "rule", r->rule);
-		js_add_int(j, "allowed", (int64_t)(r->allowed_0 + r->allowed));
-		js_add_int(j, "denied", (int64_t)(r->denied_0 + r->denied));
-		js_push(list, j);
-	}
+	for (size_t i = 0; i < t->n; i++)
+		push(list, t->v[i].rule, t->v[i].allowed_0 + t->v[i].allowed,
+		     t->v[i].denied_0 + t->v[i].denied);
+	if (t->allowed || t->denied)
+		push(list, PC_TALLY_OTHERS, t->allowed, t->denied);
 	return list;
 }
 
@@ -88,6 +110,5 @@ void pc_tally_finish(struct pc_tally *t)
 {
 	for (size_t i = 0; i < t->n; i++)
 		free(t->v[i].rule);
-	free(t->v);
-	*t = (struct pc_tally){0};
+	t->n = 0;
 }

@@ -455,3 +455,67 @@ def test_connections_whose_rule_goes_are_closed(lab, sup):
     assert sup.run("box", ended.format("b.test"))
     sup.write_unit("box", sup.read_text(sup.unit_path("box")).replace("Allow=a.test", "Allow=c.test"))
     assert sup.run("box", ended.format("a.test"))
+
+
+FLOOD = """
+    import struct, threading, time
+    n, each = 8, 12500
+    server = [l.split()[1] for l in open("/etc/resolv.conf") if l.startswith("nameserver")][0]
+
+    def query(i):
+        name = b"".join(bytes([len(p)]) + p for p in (b"h%d" % i, b"flood", b"test")) + b"\\0"
+        q = struct.pack(">HHHHHH", i & 0xffff, 0x0100, 1, 0, 0, 0) + name + struct.pack(">HH", 1, 1)
+        return struct.pack(">H", len(q)) + q
+    texts = [b"".join(query(k * each + i) for i in range(each)) for k in range(n)]
+    got = [0] * n
+
+    def work(k):
+        s = socket.create_connection((server, 53), TIMEOUT)
+        threading.Thread(target=s.sendall, args=(texts[k],)).start()
+        buf = b""
+        while got[k] < each:
+            more = s.recv(1 << 18)
+            if not more:
+                break
+            buf += more
+            at = 0
+            while len(buf) - at >= 2 and len(buf) - at >= 2 + (buf[at] << 8 | buf[at + 1]):
+                assert buf[at + 5] & 15 == 3, buf[at:at + 40]  # NXDOMAIN
+                at += 2 + (buf[at] << 8 | buf[at + 1])
+                got[k] += 1
+            buf = buf[at:]
+        s.close()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(n)]
+    start = time.monotonic()
+    for t in threads: t.start()
+    for t in threads: t.join()
+    result = [sum(got), time.monotonic() - start]
+"""
+
+
+@netsup.lab
+def test_a_flood_of_refusals_is_counted_and_bounded(lab, sup):
+    sites(lab)
+    sup.agent("box", "Allow=a.test")
+    sup.agent("calm", "Allow=a.test")
+    sup.up_all()
+    done, seconds = sup.run("box", FLOOD)
+    print(f"{done} refusals in {seconds:.2f} s")
+    assert done == 100000
+    sup.refused("calm", "b.test:443")
+
+    def told(evs):
+        return sum(e["dropped"] if "dropped" in e else e.get("count", 1) for e in evs)
+
+    def all_told():
+        evs = sup.violations("box")
+        return evs if told(evs) >= 100000 else None
+    s = harness.wait_for(lambda: (lambda x: x if x["counters"]["out_denied"] >= 100000 else None)(sup.status("box")),
+                         what="the counters")
+    assert s["counters"]["out_denied"] == 100000
+    assert sum(r["denied"] for r in s["rules"]) == 100000
+    assert len(s["denied"]) <= 32 and [d for d in s["denied"] if d["host"] == "(other targets)"]
+    evs = harness.wait_for(all_told, what="the events of all of them")
+    assert told(evs) == 100000
+    assert len(evs) <= 200 * (int(seconds) + 3), len(evs)
+    assert sup.violations("calm", host="b.test"), "another app's refusal is not lost in it"

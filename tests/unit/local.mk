@@ -30,6 +30,12 @@ test_liverules_SOURCES = tests/unit/test_liverules.c
 test_liverules_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_liverules_LDADD = libsup.a libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += test_denied
+TESTS += test_denied
+test_denied_SOURCES = tests/unit/test_denied.c
+test_denied_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_denied_LDADD = libproxy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += test_tally
 TESTS += test_tally
 test_tally_SOURCES = tests/unit/test_tally.c
