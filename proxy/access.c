@@ -46,7 +46,7 @@ void access_target(struct access *a, const struct target *t, const struct reques
 		return;
 	set(&a->host, t->host);
 	a->port = t->port;
-	if (r->method.len && r->method.len <= REQUEST_METHOD_MAX) {
+	if (r && r->method.len && r->method.len <= REQUEST_METHOD_MAX) {
 		memcpy(a->method, buf + r->method.at, r->method.len);
 		a->method[r->method.len] = 0;
 	}

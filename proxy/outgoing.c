@@ -387,8 +387,9 @@ static bool is_request(const struct outgoing *c)
 {
 	const struct setup *s = c->setup;
 
-	return !s->req.websocket && ((c->front == &front_http && !s->req.connect) ||
-				     (c->front == &front_transparent && s->first == FIRST_HTTP));
+	if (c->front == &front_http)
+		return !s->req.connect && !s->req.websocket;
+	return c->front == &front_transparent && s->first == FIRST_HTTP && !s->req.websocket;
 }
 
 /* Allowed. False: the way is direct. */
@@ -421,7 +422,7 @@ void outgoing_judge(struct outgoing *c)
 	const struct target *t = &s->target;
 
 	loop_io_stop(&c->relay.io[0]);
-	access_target(c->access, t, &s->req, s->buf);
+	access_target(c->access, t, c->front == &front_socks ? NULL : &s->req, s->buf);
 	if (!c->app->policy) {
 		(void)snprintf(s->verdict.rule, sizeof s->verdict.rule, "default-deny");
 		(void)snprintf(s->verdict.reason, sizeof s->verdict.reason, "no policy yet");
