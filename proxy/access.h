@@ -7,8 +7,7 @@
 struct access;
 /* NULL when `log` is. */
 struct access *access_begin(const struct accesslog *log, int client_fd);
-/* `buf` is what the request was parsed from; its method counts when there is one. */
-/* r: NULL when it is no request. */
+/* `buf` is what `r` was parsed from, for its method; NULL: it is no request. */
 void access_target(struct access *a, const struct target *t, const struct request *r, const char *buf);
 /* `peer`: family 0 when it is not known; `upstream`: or NULL. */
 void access_connected(struct access *a, const struct addr *peer, const char *upstream);

@@ -69,6 +69,7 @@ void outgoing_free(struct outgoing *c)
 	setup_free(c);
 	outgoing_release(c);
 	hello_free(c->hello);
+	later_free(c->later);
 	http_free(c->http);
 	upstream_free(c->absolute);
 	access_end(c->app->proxy->access, c->access, c->front->name);

@@ -37,6 +37,9 @@ enum outgoing_phase {
 };
 
 struct outgoing;
+struct hello;
+struct later;
+struct http;
 enum failure { FAIL_NAME, FAIL_NAME_LATE, FAIL_CONNECT, FAIL_LATE, FAIL_BUSY };
 
 /* Each of these may free the connection, and all but `bytes` and `start` end it. */
@@ -89,6 +92,7 @@ struct outgoing {
 	char *host, *rule;     /* what was judged and what allowed it: for judging again when rules change */
 	struct setup *setup;   /* until connected */
 	struct hello *hello;   /* tunnel.c, until the verdict */
+	struct later *later;   /* tunnel.c, until no second ClientHello can come */
 	struct http *http;     /* http.c */
 	struct access *access; /* access.c, or NULL */
 	struct upstream_link *absolute; /* requests go to that proxy in absolute form (http.c) */
@@ -141,6 +145,7 @@ void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t 
 void tunnel_pass(struct outgoing *c, int upstream); /* its first bytes were judged already */
 void tunnel_late(struct outgoing *c); /* the deadline of the first bytes passed: ends the connection */
 void hello_free(struct hello *h);     /* NULL is fine */
+void later_free(struct later *l);     /* NULL is fine */
 
 /* --- http.c: one request, one response --- */
 

@@ -9,6 +9,7 @@
 #define HANDSHAKE_HEADER    4
 #define CLIENT_HELLO        1
 #define EXT_SERVER_NAME     0
+#define EXT_EARLY_DATA      42
 #define EXT_ECH             0xfe0d /* RFC 9849 */
 #define EXT_ESNI            0xffce /* its draft forerunner */
 #define NAME_TYPE_HOST_NAME 0
@@ -135,6 +136,7 @@ static enum sni_result parse_extensions(struct sni *s, struct reader *r)
 			if (parse_name(s, r) != SNI_OK)
 				return SNI_BAD;
 		} else {
+			s->early |= type == EXT_EARLY_DATA;
 			s->ech |= type == EXT_ECH || type == EXT_ESNI;
 			skip(r, r->left);
 		}
@@ -229,6 +231,60 @@ enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len)
 	}
 	if (result == SNI_MORE && len >= SNI_BYTES_MAX)
 		return bad(s, "a ClientHello that is too long");
+	return result;
+}
+
+/* --- after it --- */
+
+#define CONTENT_CHANGE_CIPHER 20
+#define CONTENT_DATA          23
+#define PEEK                  6 /* type, length, version: enough to tell a ClientHello from encrypted bytes */
+
+/* The record at `h`, with its header and PEEK bytes of its payload (or all). */
+static enum sni_later after_record(struct sni_after *a, const uint8_t *h)
+{
+	unsigned n = be16(h + 3);
+	const uint8_t *p = h + RECORD_HEADER;
+
+	if (h[0] == CONTENT_CHANGE_CIPHER && n == 1) { /* of middleboxes: RFC 8446 D.4 */
+		a->left = RECORD_HEADER + n;
+		return LATER_MORE;
+	}
+	if (h[0] == CONTENT_DATA && a->early && a->skipped + n <= SNI_EARLY_MAX) {
+		a->skipped += n;
+		a->left = RECORD_HEADER + n;
+		return LATER_MORE;
+	}
+	if (h[0] != CONTENT_HANDSHAKE || n == 0 || p[0] != CLIENT_HELLO)
+		return LATER_OVER;
+	/* TLS 1.2 resumed: an encrypted Finished after change_cipher_spec, which may begin with any byte. */
+	if (n >= PEEK && (p[1] != 0 || p[4] != 3))
+		return LATER_OVER;
+	return LATER_HELLO;
+}
+
+enum sni_later sni_after(struct sni_after *a, const uint8_t *buf, size_t len, size_t *ret_pass)
+{
+	enum sni_later result = LATER_MORE;
+	size_t at = 0;
+
+	while (at < len && result == LATER_MORE) {
+		size_t have = len - at, need = RECORD_HEADER;
+
+		if (a->left) {
+			size_t n = a->left < have ? a->left : have;
+
+			a->left -= (uint32_t)n;
+			at += n;
+			continue;
+		}
+		if (have >= need && buf[at] == CONTENT_HANDSHAKE)
+			need += be16(buf + at + 3) < PEEK ? be16(buf + at + 3) : PEEK;
+		if (have < need)
+			break;
+		result = after_record(a, buf + at);
+	}
+	*ret_pass = result == LATER_OVER ? len : at;
 	return result;
 }
 

@@ -25,10 +25,12 @@ enum sni_result {
 struct sni {                 /* zero-initialise */
 	char host[HOST_MAX]; /* canonical */
 	bool ech;            /* carries encrypted_client_hello, be it GREASE or real: they look the same */
+	bool early;          /* announces early data (RFC 8446 4.2.10) */
 	const char *reason;  /* SNI_BAD; static */
 
 	/* private */
-	uint32_t record, payload; /* next record header; bytes of handshake in the whole records before it */
+	uint32_t record;  /* next record header; after SNI_OK the first byte that is not of the ClientHello */
+	uint32_t payload; /* bytes of handshake in the whole records before it */
 };
 /* `buf` holds everything the client sent since the tunnel began. After another result than SNI_MORE do not
  * call again. */
@@ -42,3 +44,21 @@ enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len);
  */
 bool sni_judge(const struct policy *p, const struct verdict *v, const char *host, uint16_t port,
 	       const struct sni *s, enum sni_result result, const char **ret_reason);
+
+/*
+ * A server that answers with HelloRetryRequest gets a second ClientHello (RFC 8446 4.1.2), and some choose the site by
+ * that one. So what the client sends after the first is looked at, record by record, until it is clear that no second one
+ * can come: another handshake message, or something encrypted. Records of early data may come before it, and are skipped
+ * by servers up to a limit (16 KiB where it was looked up: OpenSSL, BoringSSL).
+ */
+#define SNI_EARLY_MAX 65536
+enum sni_later { LATER_MORE, LATER_HELLO, LATER_OVER };
+struct sni_after { /* zero-initialise, then `early` */
+	bool early;
+	/* private */
+	uint32_t left, skipped;
+};
+/* `buf` begins where the last call's *ret_pass ended. The first *ret_pass bytes may be sent on; LATER_HELLO: what comes
+ * then is a ClientHello; LATER_OVER: all of it, and whatever follows. LATER_MORE leaves less than SNI_AFTER_HELD. */
+#define SNI_AFTER_HELD 11
+enum sni_later sni_after(struct sni_after *a, const uint8_t *buf, size_t len, size_t *ret_pass);

@@ -6,7 +6,7 @@
  * another one inside (fronting). With SniPolicy=match the first thing said to a named target must fit it: a
  * ClientHello has its server name compared (sni.h), a plain HTTP request its Host, and each further request
  * too, because a connection carries one request (http.c). Other protocols have nothing to compare and pass,
- * but not on the ports of TLS.
+ * but not on the ports of TLS. A second ClientHello (HelloRetryRequest) must name the same server as the first.
  */
 #include "base/str.h"
 #include "proxy/control.h"
@@ -22,6 +22,13 @@ struct hello {
 	size_t len, cap;
 	uint8_t first;
 	bool waiting; /* for more of them, and the timer runs */
+	bool second;  /* after a HelloRetryRequest */
+};
+
+struct later { /* the ClientHello was judged; another one may come */
+	struct sni_after after;
+	uint8_t held[SNI_AFTER_HELD]; /* the beginning of a record */
+	size_t n;
 };
 
 void hello_free(struct hello *h)
@@ -31,6 +38,11 @@ void hello_free(struct hello *h)
 	free(h->req);
 	free(h->buf);
 	free(h);
+}
+
+void later_free(struct later *l)
+{
+	free(l);
 }
 
 static bool cut(struct outgoing *c, const char *what, const char *reason)
@@ -100,21 +112,97 @@ static bool sni_verdict(struct outgoing *c, enum sni_result result)
 	return cut(c, "TLS", reason);
 }
 
+/* --- after the ClientHello --- */
+
+static bool later_bytes(struct outgoing *c, char *data, size_t len)
+{
+	struct later *l = c->later;
+	enum sni_later what;
+	size_t n;
+
+	crash_page_enter(c->app);
+	what = sni_after(&l->after, (const uint8_t *)data, len, &n);
+	crash_page_leave();
+	if (what != LATER_MORE) {
+		c->later = NULL;
+		c->relay.half[0].tap = what == LATER_HELLO ? on_first_bytes : NULL;
+		later_free(l);
+	} else {
+		l->n = len - n;
+		memcpy(l->held, data + n, l->n);
+	}
+	if (!relay_push(&c->relay, 0, data, n))
+		return false;
+	if (what != LATER_HELLO)
+		return true;
+	c->hello = xcalloc(1, sizeof *c->hello);
+	c->hello->second = true;
+	return on_first_bytes(&c->relay, data + n, len - n);
+}
+
+static bool on_later_bytes(struct relay *r, char *data, size_t len)
+{
+	struct outgoing *c = container_of(r, struct outgoing, relay);
+	struct later *l = c->later;
+	CLEANUP_FREE char *joined = NULL;
+
+	if (!len) {
+		c->later = NULL;
+		r->half[0].tap = NULL;
+		if (!relay_push(r, 0, l->held, l->n)) {
+			later_free(l);
+			return false;
+		}
+		later_free(l);
+		return relay_finish(r, 0);
+	}
+	if (l->n) {
+		joined = xmalloc(l->n + len);
+		memcpy(joined, l->held, l->n);
+		memcpy(joined + l->n, data, len);
+		data = joined;
+		len += l->n;
+		l->n = 0;
+	}
+	return later_bytes(c, data, len);
+}
+
+/* `buf` begins with the ClientHello that was found in order, and goes on as it goes on. */
+static bool hello_passed(struct outgoing *c, const struct sni *sni, char *buf, size_t len)
+{
+	if (!relay_push(&c->relay, 0, buf, sni->record))
+		return false;
+	c->later = xcalloc(1, sizeof *c->later);
+	c->later->after.early = sni->early;
+	c->relay.half[0].tap = on_later_bytes;
+	return len > sni->record ? later_bytes(c, buf + sni->record, len - sni->record) : true;
+}
+
+/* --- the first bytes --- */
+
 static bool tls_judge(struct outgoing *c)
 {
 	struct hello *h = c->hello;
 	enum sni_result result;
+	bool alive;
 
 	crash_page_enter(c->app);
 	result = sni_parse(&h->sni, (const uint8_t *)h->buf, h->len);
 	crash_page_leave();
 	if (result == SNI_MORE)
 		return true;
-	if (h->sni.ech) {
+	if (h->sni.ech && !h->second) {
 		c->app->counters.out_ech++;
 		app_counted(c->app);
 	}
-	return sni_verdict(c, result) && pass(c);
+	if (!sni_verdict(c, result))
+		return false;
+	if (result != SNI_OK || h->second || c->literal || !policy_sni_match(c->app->policy))
+		return pass(c);
+	h = judged(c);
+	alive = hello_passed(c, &h->sni, h->buf, h->len);
+	hello_free(h);
+	return alive;
 }
 
 static bool http_judge(struct outgoing *c)
@@ -184,9 +272,8 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 		c->relay.half[0].tap = NULL;
 		return relay_finish(r, 0);
 	}
-	if (!h) {
+	if (!h)
 		h = c->hello = xcalloc(1, sizeof *h);
-	}
 	if (!outgoing_hold(c, len))
 		return cut(c, "TLS", "too many connections of this app wait for a verdict");
 	if (h->len + len > h->cap) {
@@ -236,9 +323,10 @@ void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t 
 
 void tunnel_pass(struct outgoing *c, int upstream)
 {
+	struct sni sni = c->setup->sni;
 	size_t len;
 	CLEANUP_FREE char *buf = take_setup(c, &len);
 
 	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
-	(void)relay_push(&c->relay, 0, buf, len);
+	(void)hello_passed(c, &sni, buf, len);
 }

@@ -378,3 +378,69 @@ def test_slow_hellos_are_bounded():
             time.sleep(0.05)
         assert "a.test sni=a.test" in s.tls("a.test", "a.test")
         s.proxy.close()
+
+
+def raw_hello(name, early=False):
+    """A ClientHello in one record."""
+    return client_hello(name, b"\0\x2a\0\0" if early else b"")
+
+
+@netlab.isolated
+def test_second_hello():
+    """A server that asks for another ClientHello gets one with the same name, or none."""
+    with netlab.Lab() as lab:
+        lab.dns({"a.test": ["11.2.0.10"]})
+        lab.address("11.2.0.10")
+        listener = lab.inet.listen(("11.2.0.10", 443))
+        s = Captured(lab, allow=["a.test"])
+        seen = []
+
+        def tls_server():
+            ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            ctx.load_cert_chain(*lab.certificate("a.test"))
+            ctx.set_ecdh_curve("secp384r1")  # no client sends a share of it at once: HelloRetryRequest
+            raw, _ = listener.accept()
+            hello = raw.recv(65536, socket.MSG_PEEK)
+            with ctx.wrap_socket(raw, server_side=True) as t:
+                seen.append((hello, t.version(), t.recv(100)))
+                t.sendall(b"pong")
+        for where in ("a.test", "10.9.9.9"):
+            server = threading.Thread(target=tls_server, daemon=True)
+            server.start()
+            ctx = ssl.create_default_context(cafile=lab.ca())
+            with ctx.wrap_socket(s.open(where, 443), server_hostname="a.test") as t:
+                t.sendall(b"ping")
+                assert t.recv(4) == b"pong"
+            server.join(20)
+            assert seen.pop()[1:] == ("TLSv1.3", b"ping")
+        ccs, data = b"\x14\x03\x03\0\x01\x01", b"\x17\x03\x03\0\x02xy"
+        good, evil = raw_hello("a.test"), raw_hello("b.test")
+        for where in ("a.test", "10.9.9.9"):
+            for first, more, arrives in ((good, ccs + good + data, True), (good, data + evil, True), (good, ccs + evil, False),
+                                         (good, evil, False), (raw_hello("a.test", True), data + ccs + evil, False)):
+                c = s.open(where, 443)
+                c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                c.sendall(first)
+                site, _ = listener.accept()
+                assert exactly(site, len(first)) == first
+                site.sendall(b"retry")
+                assert exactly(c, 5) == b"retry"
+                for at in range(0, len(more), 7):
+                    c.sendall(more[at:at + 7])
+                    time.sleep(0.001)
+                if arrives:
+                    assert exactly(site, len(more)) == more
+                else:
+                    assert is_cut(lambda: c.recv(1))
+                    d = s.proxy.wait("denied")
+                    assert d["host"] == "a.test" and d["rule"].startswith("TLS to b.test"), d
+                    got = b""
+                    try:
+                        while part := site.recv(65536):
+                            got += part
+                    except ConnectionResetError:
+                        pass
+                    assert more.startswith(got) and len(got) <= len(more) - len(evil)
+                c.close()
+                site.close()
+        s.proxy.close()

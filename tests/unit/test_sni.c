@@ -345,14 +345,66 @@ static void test_judge(void **state)
 	policy_destroy(p);
 }
 
+/* Feeds in pieces of `step`; returns the verdict and how many bytes went before it. */
+static enum sni_later feed_after(const char *buf, size_t len, size_t step, bool early, size_t *ret)
+{
+	struct sni_after a = {.early = early};
+	enum sni_later r = LATER_MORE;
+	size_t from = 0, passed = 0;
+
+	for (size_t to = step < len ? step : len; r == LATER_MORE; to = len - to < step ? len : to + step) {
+		size_t n;
+
+		r = sni_after(&a, (const uint8_t *)buf + from, to - from, &n);
+		from += n;
+		if (r != LATER_OVER)
+			passed = from;
+		assert_true(r != LATER_MORE || to - from < SNI_AFTER_HELD);
+		if (to == len)
+			break;
+	}
+	*ret = passed;
+	return r;
+}
+
+static void check_after(const char *buf, size_t len, bool early, enum sni_later want, size_t passed)
+{
+	for (size_t step = 1; step <= len; step++) {
+		size_t n;
+
+		assert_int_equal(feed_after(buf, len, step, early, &n), want);
+		assert_true(want == LATER_OVER || n == passed); /* then all of it goes */
+	}
+}
+#define AFTER(text, early, want, passed) check_after((text), sizeof(text) - 1, (early), (want), (passed))
+
+static void test_after(void **state)
+{
+	(void)state;
+	/* a second ClientHello: at once, after change_cipher_spec, cut up into records, after early data */
+	AFTER("\26\3\1\0\100\1\0\0\74\3\3", false, LATER_HELLO, 0);
+	AFTER("\24\3\3\0\1\1\26\3\3\0\100\1\0\0\74\3\3", false, LATER_HELLO, 6);
+	AFTER("\26\3\3\0\1\1", false, LATER_HELLO, 0);
+	AFTER("\27\3\3\0\2xy\24\3\3\0\1\1\26\3\3\0\2\1\0", true, LATER_HELLO, 13);
+	/* none can come: application data, another handshake message, an encrypted one, an alert, rubbish */
+	AFTER("\27\3\3\0\2xy", false, LATER_OVER, 0);
+	AFTER("\26\3\3\0\100\20\0\0\74\3\3", false, LATER_OVER, 0);
+	AFTER("\24\3\3\0\1\1\26\3\3\0\100\1\44\113\250\341\2", false, LATER_OVER, 0);
+	AFTER("\25\3\3\0\2\2\50", false, LATER_OVER, 0);
+	AFTER("\26\3\3\0\0", false, LATER_OVER, 0);
+	AFTER("hello", false, LATER_OVER, 0);
+	AFTER("\26\3\3\0\100\1\0\0", false, LATER_MORE, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),         cmocka_unit_test(test_nul_and_long),
-		cmocka_unit_test(test_ambiguous),     cmocka_unit_test(test_absent),
-		cmocka_unit_test(test_ech),           cmocka_unit_test(test_records),
-		cmocka_unit_test(test_record_errors), cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_too_long),      cmocka_unit_test(test_judge),
+		cmocka_unit_test(test_after),        cmocka_unit_test(test_names),
+		cmocka_unit_test(test_nul_and_long), cmocka_unit_test(test_ambiguous),
+		cmocka_unit_test(test_absent),       cmocka_unit_test(test_ech),
+		cmocka_unit_test(test_records),      cmocka_unit_test(test_record_errors),
+		cmocka_unit_test(test_damage),       cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_judge),
 	};
 
 	return cmocka_run_group_tests_name("sni", tests, NULL, NULL);
