@@ -101,6 +101,8 @@ static void http_bytes(struct outgoing *c)
 		return;
 	if (p == PARSE_DONE) {
 		s->target = s->req.target;
+		if (s->req.connect) /* a request would have to be written anew */
+			(void)outgoing_name_of_address(c);
 		outgoing_judge(c);
 	} else if (p == PARSE_MORE) {
 		answer_error(c, 431, "the request head is too long");

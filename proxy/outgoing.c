@@ -417,6 +417,24 @@ static bool through_another(struct outgoing *c)
 	return true;
 }
 
+bool outgoing_name_of_address(struct outgoing *c)
+{
+	struct names *names = dns_names(c->app->dns);
+	struct target *t = &c->setup->target;
+	const char *name;
+
+	if (!names || !t->literal || !names_is_fake(&t->addr))
+		return false;
+	name = names_find(names, t->addr.v4);
+	if (!name)
+		return false;
+	c->stand_in = t->addr.v4;
+	names_hold(names, c->stand_in);
+	(void)snprintf(t->host, sizeof t->host, "%s", name);
+	t->literal = false;
+	return true;
+}
+
 void outgoing_judge(struct outgoing *c)
 {
 	struct setup *s = c->setup;

@@ -121,6 +121,8 @@ void outgoing_done(struct relay *r); /* relay_done_fn */
 void outgoing_answer(struct outgoing *c, const void *data, size_t len);
 /* The app's egress is closed: reports that and ends it. */
 void outgoing_closed(struct outgoing *c);
+/* When the target is an address that policy DNS gave out, the name it stands for is the target from here on; else false. */
+bool outgoing_name_of_address(struct outgoing *c);
 /* c->setup->target is known: judge it, and go on. */
 void outgoing_judge(struct outgoing *c);
 /* A refusal after the connection was made, counted and reported like any other. */

@@ -36,6 +36,7 @@ static void on_bytes(struct outgoing *c)
 	if (p == PARSE_MORE)
 		return;
 	s->target = s->socks.target;
+	(void)outgoing_name_of_address(c); /* of a client that looks names up by itself, as with socks5:// */
 	outgoing_judge(c);
 }
 

@@ -166,20 +166,12 @@ static bool destination(int fd, struct target *ret)
 /* An address that was given out instead of a name. */
 static void judge_name(struct outgoing *c)
 {
-	struct names *names = dns_names(c->app->dns);
-	struct target *t = &c->setup->target;
-	const char *name = names ? names_find(names, t->addr.v4) : NULL;
-
-	if (!name) {
-		(void)snprintf(c->setup->verdict.rule, sizeof c->setup->verdict.rule, "closed: no site");
-		unnamed(c, "no name has this address (any more): look it up again");
+	if (outgoing_name_of_address(c)) {
+		outgoing_judge(c);
 		return;
 	}
-	c->stand_in = t->addr.v4;
-	names_hold(names, c->stand_in);
-	(void)snprintf(t->host, sizeof t->host, "%s", name);
-	t->literal = false;
-	outgoing_judge(c);
+	(void)snprintf(c->setup->verdict.rule, sizeof c->setup->verdict.rule, "closed: no site");
+	unnamed(c, "no name has this address (any more): look it up again");
 }
 
 static void judge_address(struct outgoing *c)

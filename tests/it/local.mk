@@ -20,3 +20,4 @@ proxy_quick_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 # real servers and real clients
 EXTRA_DIST += tests/lib/services.py tests/lib/wiretap.py tests/it/clients/Get.java tests/it/clients/get.go tests/it/clients/get.mjs \
 	tests/it/clients/get.py
+EXTRA_DIST += tests/it/test_clients_web.py tests/it/test_clients_tools.py

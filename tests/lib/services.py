@@ -193,8 +193,7 @@ def build_go(directory):
     need("go")
     shutil.copy(os.path.join(HERE, "get.go"), directory)
     env = {"PATH": os.environ["PATH"], "HOME": directory, "GOCACHE": f"{directory}/cache", "GOPATH": f"{directory}/path",
-           "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPROXY": "off", "GO111MODULE": "off", "CGO_ENABLED": "0",
-           "LC_ALL": "C"}
+           "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOPROXY": "off", "GO111MODULE": "off", "LC_ALL": "C"}
     out = os.path.join(directory, "get-go")
     r = subprocess.run(["go", "build", "-p", "2", "-o", out, "get.go"], cwd=directory, env=env, capture_output=True, text=True,
                        timeout=240)
