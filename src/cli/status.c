@@ -281,6 +281,8 @@ static void print_network(const struct js *app)
 	field("egress", str_eq(js_str(app, "egress"), "off")
 				? "off (it reaches no host; Allow=HOST grants one)"
 				: js_str(app, "egress"));
+	if (js_str(app, "transparent") && !str_eq(js_str(app, "transparent"), "off"))
+		field("transparent", js_str(app, "transparent"));
 	field_list("allow", js_get(app, "allow"));
 	field_list("deny", js_get(app, "deny"));
 	field_list("addresses", js_get(app, "allow_address"));

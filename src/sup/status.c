@@ -253,6 +253,8 @@ static void add_rules(struct js *o, const struct app *a)
 	js_add(o, "not_in_force", strv_js(&u->not_in_force));
 	js_add_str(o, "read_mode", unit_read_mode_name(u->read_mode));
 	js_add_str(o, "egress", egress_name(network_egress(a)));
+	if (a->capture)
+		js_add_str(o, "transparent", a->capture);
 	js_add(o, "allow", list_js(&u->allow));
 	js_add(o, "deny", list_js(&u->deny));
 	js_add(o, "allow_address", list_js(&u->allow_address));

@@ -6,7 +6,7 @@
  * [--create P]
  *           [--socket P] [--link P=TARGET] [--uid N --gid N] [--workdir D] [--enforce required|best-effort]
  * [--none]
- *           [--nested] [--egress] [--loopback PORT] [--tmp-size N] [--report FILE] [--repeat N] [--kill-after
+ *           [--nested] [--egress] [--ports PORT] [--loopback PORT] [--tmp-size N] [--report FILE] [--repeat N] [--kill-after
  * MS] -- CMD...
  *
  * Paths are taken in the order given, which must be parents first. Exit status: the app's, 125 without a
@@ -29,7 +29,7 @@ struct run {
 	struct loop *loop;
 	struct plan *plan;
 	struct net_plan net;
-	uint16_t ports[8];
+	uint16_t ports[8], listed[8];
 	const struct backend *backend;
 	const char *init, *report;
 	long repeat, kill_after_ms;
@@ -198,14 +198,14 @@ static void launch_one(struct run *r)
 }
 
 static const struct option options[] = {
-	{"init", 1, NULL, 'i'},    {"mode", 1, NULL, 'm'},     {"read", 1, NULL, 'r'},
-	{"write", 1, NULL, 'w'},   {"hide", 1, NULL, 'h'},     {"empty", 1, NULL, 'e'},
-	{"create", 1, NULL, 'c'},  {"socket", 1, NULL, 's'},   {"link", 1, NULL, 'l'},
-	{"uid", 1, NULL, 'u'},     {"gid", 1, NULL, 'g'},      {"workdir", 1, NULL, 'd'},
-	{"enforce", 1, NULL, 'E'}, {"none", 0, NULL, 'n'},     {"nested", 0, NULL, 'N'},
-	{"egress", 0, NULL, 'x'},  {"loopback", 1, NULL, 'L'}, {"tmp-size", 1, NULL, 't'},
-	{"report", 1, NULL, 'R'},  {"repeat", 1, NULL, 'p'},   {"kill-after", 1, NULL, 'k'},
-	{"device", 1, NULL, 'D'},  {NULL, 0, NULL, 0},
+	{"init", 1, NULL, 'i'},       {"mode", 1, NULL, 'm'},   {"read", 1, NULL, 'r'},
+	{"write", 1, NULL, 'w'},      {"hide", 1, NULL, 'h'},   {"empty", 1, NULL, 'e'},
+	{"create", 1, NULL, 'c'},     {"socket", 1, NULL, 's'}, {"link", 1, NULL, 'l'},
+	{"uid", 1, NULL, 'u'},        {"gid", 1, NULL, 'g'},    {"workdir", 1, NULL, 'd'},
+	{"enforce", 1, NULL, 'E'},    {"none", 0, NULL, 'n'},   {"nested", 0, NULL, 'N'},
+	{"ports", 1, NULL, 'P'},      {"egress", 0, NULL, 'x'}, {"loopback", 1, NULL, 'L'},
+	{"tmp-size", 1, NULL, 't'},   {"report", 1, NULL, 'R'}, {"repeat", 1, NULL, 'p'},
+	{"kill-after", 1, NULL, 'k'}, {"device", 1, NULL, 'D'}, {NULL, 0, NULL, 0},
 };
 
 static int set(struct run *r, int o, const char *v)
@@ -271,6 +271,10 @@ static int set(struct run *r, int o, const char *v)
 	case 'N':
 		p->nested_sandbox = true;
 		break;
+	case 'P': /* listeners instead of nf_tables rules */
+		r->net.ports_only = true;
+		r->listed[r->net.n_ports++ % ELEMENTS(r->listed)] = (uint16_t)atoi(v);
+		break;
 	case 'x':
 		r->net.egress = 1;
 		break;
@@ -305,6 +309,7 @@ int main(int argc, char **argv)
 	p->user = (struct plan_user){.uid = geteuid(), .gid = getegid(), .name = xstrdup("app")};
 	p->netns = true;
 	r.net.loopback = r.ports;
+	r.net.ports = r.listed;
 	while ((o = getopt_long(argc, argv, "+", options, NULL)) >= 0)
 		if (set(&r, o, optarg) < 0)
 			return 125;
