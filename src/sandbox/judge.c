@@ -240,3 +240,28 @@ char *judge_hint(const struct judge *j, const char *app, enum judge_want want, c
 		return hint_of_write(j, app, path, exists, dir);
 	return grantable(j, path, false) ? grant(app, "read", path) : NULL;
 }
+
+/* --- for an observer --- */
+
+unsigned judge_bits(const void *judge, const char *path)
+{
+	struct judge_answer a;
+
+	judge_path(judge, path, &a);
+	return (a.access != PLAN_HIDE ? 1u : 0) | (a.access == PLAN_WRITE ? 2u : 0) | (a.way ? 4u : 0);
+}
+
+void judge_words(const void *judge, const char *app, unsigned want, const char *path, bool exists, bool dir,
+		 char **ret_rule, char **ret_hint)
+{
+	struct judge_answer a;
+
+	judge_path(judge, path, &a);
+	*ret_rule = judge_rule(&a);
+	*ret_hint = judge_hint(judge, app, (enum judge_want)want, path, exists, dir);
+}
+
+void judge_gone(void *judge)
+{
+	judge_destroy(judge);
+}

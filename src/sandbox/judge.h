@@ -19,6 +19,7 @@ struct judge_answer {
 /* `path`: absolute, normalised, no links in it. */
 void judge_path(const struct judge *j, const char *path, struct judge_answer *ret);
 
+/* In the order of enum observed of trace/observer.h, whose hooks the functions with void * are. */
 enum judge_want { JUDGE_READ, JUDGE_WRITE, JUDGE_EXEC, JUDGE_CONNECT };
 /* Which rule refuses it: "notes.app:9 Hide=", "nothing grants it"; owned by caller. */
 char *judge_rule(const struct judge_answer *a);
@@ -26,3 +27,9 @@ char *judge_rule(const struct judge_answer *a);
  * `sbxsv exec`. `exists`: it is there on the host; `dir`: as a directory. Owned by caller. */
 char *judge_hint(const struct judge *j, const char *app, enum judge_want want, const char *path, bool exists,
 		 bool dir);
+
+/* Bits: 1 it sees the path, 2 it may write it, 4 a `way`. */
+unsigned judge_bits(const void *judge, const char *path);
+void judge_words(const void *judge, const char *app, unsigned want, const char *path, bool exists, bool dir,
+		 char **ret_rule, char **ret_hint);
+void judge_gone(void *judge);

@@ -1,0 +1,75 @@
+/*
+ * Seeing what a jail refuses: the calls of one jail that its listener passes on (sandbox/audit.h), looked at and let go.
+ * Nothing is refused, changed or delayed on purpose here; it is an observer, never a security boundary: a program may change
+ * the path in its memory after it was read, and gets no more by that than by asking for the other path at once.
+ *
+ * Theory of operation. Two threads a jail, so that the loop never waits for an app, an app never for the loop, and no app for
+ * another.
+ *
+ *   ear     takes a call, copies what is in the memory of the program (path, sockaddr) and where relative paths begin, lets
+ *           the call go on, and puts a record into a buffer. It looks at no file system, so it cannot hang. (ear.c)
+ *   judge   takes what has come in, a batch at a time, and finds out whether the jail refused it: is it there on the host,
+ *           could the app's user have it there, and what does the plan say of it? All of these yes, yes, no: a refusal. A
+ *           path that is not on the host either is noise, and so is one that the host's permissions refuse. Looking up a path
+ *           may take for ever (a dead network file system): then this app's refusals are lost and counted, and that is all.
+ *           (look.c)
+ *
+ * The ear lives as long as the jail. The judge comes when there is something to judge and goes when there was nothing for
+ * some seconds: an idle app costs one sleeping thread. Neither allocates memory nor logs: a launch copies this process in the
+ * middle of whatever they do. What the judge found lies in a small table, each kind once with its count, and an eventfd wakes
+ * the loop, at most ten times a second, to take the table. When everything is full the ear waits for the judge (and so the app
+ * for both: a flood is slowed, not lost); when that takes a second, it goes on and counts.
+ *
+ * If the supervisor is killed, the jail is (its init has a parent-death signal); until then init's duplicate of the listener
+ * keeps calls waiting. If it is stopped, calls wait until it goes on.
+ */
+#pragma once
+#include "base/err.h"
+#include "base/json.h"
+#include "base/loop.h"
+#include <stdint.h>
+#include <sys/types.h>
+
+enum observed {
+	OBSERVED_READ,
+	OBSERVED_WRITE,
+	OBSERVED_EXEC,
+	OBSERVED_UNIX,
+	OBSERVED_CONNECT,
+	OBSERVED_RESOLVE
+};
+const char *observed_name(enum observed o); /* "file-read", as in events */
+
+/* What the plan of the jail says of a path. */
+enum {
+	OBSERVER_SEES = 1,
+	OBSERVER_WRITES = 2,
+	OBSERVER_WAY = 4 /* a directory that is there, and shows nothing */
+};
+struct observer_config {
+	int listener, root;  /* taken over; root: O_PATH, of the jail */
+	const char *app;     /* its name in events and hints; copied */
+	bool command;        /* not an app but a command of `sbxsv exec`: hints are options of that */
+	const char *program; /* its own start, which is no news; copied */
+	uid_t uid;           /* of the app, when it is not ours; else (uid_t)-1 */
+	gid_t gid;
+	bool network_off; /* Egress=off: nobody else sees what it connects to */
+	/* `judge` is the observer's until `gone` is called. decide: from the judge's thread; no allocation, no system call.
+	 * words: rule and hint of a refusal, owned by the observer; op counts like sandbox/judge.h. */
+	void *judge;
+	unsigned (*decide)(const void *judge, const char *path);
+	void (*words)(const void *judge, const char *app, unsigned op, const char *path, bool exists,
+		      bool dir, char **ret_rule, char **ret_hint);
+	void (*gone)(void *judge);
+	/* From the loop. event: one of the format of doc/design.md, without seq and timestamp; the hook's. */
+	void (*event)(void *data, struct js *event);
+	void (*lost)(void *data, uint64_t n); /* so many calls were not judged */
+	void *data;
+};
+struct observer;
+struct observer *observer_create(struct loop *l, const struct observer_config *c, struct err **e);
+/* Every process of the jail is dead. True: everything was told. False: `drained` is called from the loop when it was, or after
+ * 100 ms. */
+bool observer_drain(struct observer *o, void (*drained)(void *data));
+/* No hook but `gone` is called afterwards. Threads that hang are left behind. */
+void observer_destroy(struct observer *o);
