@@ -12,6 +12,7 @@
 #include "base/program.h"
 #include "cli/cli.h"
 #include "cli/exec_unit.h"
+#include "cli/refusals.h"
 #include "cli/relay.h"
 #include "net/net.h"
 #include "net/proxyctl.h"
@@ -39,12 +40,21 @@ struct run {
 	uint16_t ports[NET_PORTS_MAX];
 	struct proxyctl *proxy;
 	struct launch *launch;
+	enum audit audit;
+	struct refusals refusals;
+	int report; /* --report; -1: none */
 	struct relay relay[3];
 	struct loop_signal signals[ELEMENTS(passed_on)];
 	struct loop_io dead;
 	struct loop_timer late;
-	bool terminal, reaped;
+	bool terminal, reaped, judged;
 	int code;
+};
+
+struct wish { /* of the command line, beside the unit */
+	bool quiet;
+	const char *audit;
+	int report;
 };
 
 static int inside(void *data, struct launch_sockets *out, struct err **e)
@@ -62,38 +72,42 @@ static int inside(void *data, struct launch_sockets *out, struct err **e)
 
 /* --- the end --- */
 
-static void print_refusals(struct run *r)
+static void tell_refusals(struct run *r)
 {
-	CLEANUP_JS struct js *list = r->proxy ? proxyctl_denied(r->proxy, r->plan->app) : NULL;
+	CLEANUP_JS struct js *hosts = r->proxy ? proxyctl_denied(r->proxy, r->plan->app) : NULL;
 
-	for (const struct js *d = list ? js_first(list) : NULL; d; d = js_next(d)) {
-		CLEANUP_FREE char *target = cli_denied_target(d);
-		const char *hint = js_str(d, "hint");
-		CLEANUP_FREE char *safe =
-			hint && str_starts(hint, "Allow=") ? cli_safe(hint + strlen("Allow=")) : NULL;
-
-		(void)fprintf(stderr, "sbxsv: refused: %s%s%s%s\n", target,
-			      safe ? " (to allow it: --allow " : "", safe ? safe : "", safe ? ")" : "");
-	}
+	refusals_add_hosts(&r->refusals, r->plan->app, hosts);
+	if (r->code != 0)
+		refusals_print(&r->refusals);
+	if (r->report >= 0 && refusals_report(&r->refusals, r->report, r->code) < 0)
+		(void)cli_fail(0, "--report: %s", strerror(errno));
 }
 
 static void on_late(struct loop_timer *w)
 {
 	struct run *r = w->data;
 
-	if (r->code != 0)
-		print_refusals(r);
+	tell_refusals(r);
 	loop_break(r->loop);
 }
 
-/* The process is gone and what it wrote is written. */
+/* The process is gone, what it wrote is written, and what it was refused is known. */
 static void maybe_over(void *data)
 {
 	struct run *r = data;
+	bool wanted = r->code != 0 || r->report >= 0;
 
-	if (!r->reaped || r->relay[1].active || r->relay[2].active || loop_timer_active(&r->late))
+	if (!r->reaped || !r->judged || r->relay[1].active || r->relay[2].active || loop_timer_active(&r->late))
 		return;
-	loop_timer_start(&r->late, r->proxy && r->code != 0 ? LATE_EVENTS_MS : 0);
+	loop_timer_start(&r->late, r->proxy && wanted ? LATE_EVENTS_MS : 0);
+}
+
+static void on_judged(void *data)
+{
+	struct run *r = data;
+
+	r->judged = true;
+	maybe_over(r);
 }
 
 static void on_dead(struct loop_io *w, unsigned events)
@@ -111,6 +125,7 @@ static void on_dead(struct loop_io *w, unsigned events)
 		status = app;
 	if (r->code == 0)
 		r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	r->judged = (r->code == 0 && r->report < 0) || refusals_drain(&r->refusals, on_judged, r);
 	maybe_over(r);
 }
 
@@ -130,6 +145,14 @@ static void give_to_proxy(struct run *r, struct launch_done *done)
 		(void)cli_fail(0, "transparent: %s; what else the command connects to is refused", text);
 	}
 	proxyctl_set_jail(r->proxy, r->plan->app, &jail);
+}
+
+static void on_listening(void *data, struct launch *l, const struct launch_audit *fds)
+{
+	struct run *r = data;
+
+	if (refusals_listen(&r->refusals, r->loop, r->plan, r->x->unit, fds) < 0)
+		(void)pidfd_signal(launch_pidfd(l), SIGKILL);
 }
 
 static void on_done(void *data, struct launch *l, struct launch_done *done, const struct err *error)
@@ -252,8 +275,10 @@ static int launch(struct run *r, struct err **e)
 	struct launch_io io = {.init_fd = init,
 			       .supervisor_pidfd = self,
 			       .new_session = !r->terminal,
-			       /* nobody waits for its sockets, and no layer can be missing */
-			       .quiet = !r->proxy && r->plan->enforce == UNIT_ENFORCE_REQUIRED};
+			       .audit = r->audit,
+			       .listening = on_listening,
+			       /* nobody waits for its sockets, no layer can be missing, and nobody looks at its calls */
+			       .quiet = !r->proxy && r->plan->enforce == UNIT_ENFORCE_REQUIRED && !r->audit};
 
 	if (!b)
 		return -1;
@@ -284,16 +309,29 @@ static void finish(struct run *r)
 		if (r->signals[i].loop)
 			loop_signal_stop(&r->signals[i]);
 	launch_destroy(r->launch);
+	refusals_finish(&r->refusals);
 	if (r->proxy)
 		proxyctl_destroy(r->proxy);
 	loop_destroy(r->loop);
 }
 
-static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
+/* Which calls are looked at. With NestedSandbox= the paths of a jail inside the jail would be taken for those of this one. */
+static enum audit audit_of(const struct plan *p, const char *wish)
+{
+	return p->nested_sandbox || !p->netns ? AUDIT_OFF : audit_from(wish ? wish : "all");
+}
+
+static int run_plan(const struct exec_unit *x, struct plan *plan, const struct wish *wish)
 {
 	CLEANUP_ERR struct err *e = NULL;
-	struct run r = {.x = x, .plan = plan, .loop = loop_create(0)};
+	struct run r = {.x = x,
+			.plan = plan,
+			.loop = loop_create(0),
+			.audit = audit_of(plan, wish->audit),
+			.report = wish->report};
+	bool quiet = wish->quiet;
 
+	refusals_init(&r.refusals);
 	for (int i = 0; i < 3; i++)
 		r.relay[i].from = r.relay[i].to = r.relay[i].jail_fd = -1;
 	r.terminal = isatty(0) == 1 || isatty(1) == 1 || isatty(2) == 1;
@@ -314,15 +352,28 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, bool quiet)
 	return r.code;
 }
 
+static int open_report(const char *path, struct wish *w)
+{
+	w->report = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+	if (path && w->report < 0)
+		return cli_fail(CLI_FAILED, "--report %s: %s", path, strerror(errno));
+	return 0;
+}
+
 static int run(struct cli *c, const struct cli_args *a)
 {
 	CLEANUP(exec_unit_finish) struct exec_unit x = {0};
 	CLEANUP_PLAN struct plan *plan = NULL;
 	struct unit_problems problems = {0};
 	CLEANUP_FREE char *text = NULL;
+	struct wish wish = {
+		.quiet = cli_has(a, EXEC_QUIET), .audit = cli_value(a, EXEC_AUDIT), .report = -1};
+	int code;
 
 	if (!a->n_rest)
 		return cli_usage(&cmd_exec, "exec: name the command to run, after --");
+	if (wish.audit && audit_from(wish.audit) == AUDIT_OFF && !str_eq(wish.audit, "off"))
+		return cli_usage(&cmd_exec, "exec: --violations is one of: writes all off");
 	if (exec_unit_init(&x, c, a, &problems) == 0)
 		plan = exec_unit_plan(&x, c, &problems);
 	if (!plan) {
@@ -331,7 +382,12 @@ static int run(struct cli *c, const struct cli_args *a)
 		return cli_fail(CLI_NO_JAIL, "%s", text ? text : "the jail cannot be planned");
 	}
 	unit_problems_clear(&problems);
-	return run_plan(&x, plan, cli_has(a, EXEC_QUIET));
+	if (open_report(cli_value(a, EXEC_REPORT), &wish))
+		return CLI_NO_JAIL;
+	code = run_plan(&x, plan, &wish);
+	if (wish.report >= 0)
+		(void)close(wish.report);
+	return code;
 }
 
 static const struct cli_option options[] = {
@@ -349,6 +405,9 @@ static const struct cli_option options[] = {
 	{EXEC_PASS_ENV, "pass-env", "NAME", "pass a variable of this environment"},
 	{EXEC_USER, "user", "NAME", "as root: run as this user"},
 	{EXEC_UNIX_SOCKET, "unix-socket", "PATH", "may connect to this socket"},
+	{EXEC_AUDIT, "violations", "MODE",
+	 "what it is refused, told when it fails: all (default), writes (not what it only reads), off"},
+	{EXEC_REPORT, "report", "FILE", "write what it was refused into this file, as JSON"},
 	{EXEC_QUIET, "quiet", NULL, "do not count the variables left out"},
 	{EXEC_ALLOW_READ, "allow-read", "PATH", "the same as --read"},
 	{EXEC_ALLOW_WRITE, "allow-write", "PATH", "the same as --write"},

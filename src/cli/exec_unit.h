@@ -21,6 +21,8 @@ enum {
 	EXEC_ALLOW_READ,
 	EXEC_ALLOW_WRITE,
 	EXEC_ALLOWLIST,
+	EXEC_AUDIT,
+	EXEC_REPORT,
 };
 struct exec_unit {
 	struct unit *unit;

@@ -1,6 +1,8 @@
 #include "cli/refusals.h"
 #include "base/fd.h"
 #include "cli/cli.h"
+#include "sandbox/judge.h"
+#include "trace/observer.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +11,13 @@ enum { KINDS_MAX = 1000, LINES_MAX = 20 };
 
 void refusals_init(struct refusals *r)
 {
-	r->list = js_arr();
-	r->lost = 0;
+	*r = (struct refusals){.list = js_arr()};
 }
 
 void refusals_finish(struct refusals *r)
 {
+	observer_destroy(r->observer);
+	r->observer = NULL;
 	js_free(r->list);
 	r->list = NULL;
 }
@@ -29,7 +32,8 @@ static bool same(const struct js *a, const struct js *b)
 	return js_int_or(a, "port", 0) == js_int_or(b, "port", 0);
 }
 
-void refusals_add(struct refusals *r, struct js *event)
+/* Owns the event. */
+static void add(struct refusals *r, struct js *event)
 {
 	int64_t n = js_int_or(event, "count", 1);
 	struct js *e = NULL;
@@ -50,20 +54,74 @@ void refusals_add(struct refusals *r, struct js *event)
 	js_free(event);
 }
 
+static void on_event(void *data, struct js *event)
+{
+	add(data, event);
+}
+
+static void on_lost(void *data, uint64_t n)
+{
+	struct refusals *r = data;
+
+	r->lost += n;
+}
+
+int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, const struct unit *u,
+		    const struct launch_audit *fds)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct observer_config c = {.listener = fds->listener_fd,
+				    .root = fds->root_fd,
+				    .mntns = fds->mntns_fd,
+				    .app = p->app,
+				    .command = true,
+				    .program = p->program,
+				    .uid = geteuid() == 0 ? p->user.uid : (uid_t)-1,
+				    .gid = p->user.gid,
+				    .network_off = u->egress == UNIT_EGRESS_OFF,
+				    .judge = judge_create(p),
+				    .decide = judge_bits,
+				    .words = judge_words,
+				    .gone = judge_gone,
+				    .event = on_event,
+				    .lost = on_lost,
+				    .data = r};
+
+	r->observer = observer_create(l, &c, &e);
+	if (!r->observer)
+		(void)cli_fail(0, "%s", err_msg(e));
+	return r->observer ? 0 : -1;
+}
+
+static void on_drained(void *data)
+{
+	struct refusals *r = data;
+
+	r->over(r->data);
+}
+
+bool refusals_drain(struct refusals *r, void (*over)(void *data), void *data)
+{
+	r->over = over;
+	r->data = data;
+	return !r->observer || observer_drain(r->observer, on_drained);
+}
+
 void refusals_add_hosts(struct refusals *r, const char *app, const struct js *denied)
 {
 	static const char *const texts[] = {"host", "rule", "hint"};
 
-	for (const struct js *d = js_first(denied); d; d = js_next(d)) {
+	for (const struct js *d = denied ? js_first(denied) : NULL; d; d = js_next(d)) {
 		struct js *e = js_obj();
 
 		js_add_str(e, "app", app);
 		js_add_str(e, "type", "violation");
-		js_add_str(e, "operation", "connect");
+		js_add_str(e, "operation", js_int_or(d, "port", 0) ? "connect" : "resolve");
 		for (size_t i = 0; i < ELEMENTS(texts); i++)
 			if (js_str(d, texts[i]))
 				js_add_str(e, texts[i], js_str(d, texts[i]));
-		js_add_int(e, "port", js_int_or(d, "port", 0));
+		if (js_int_or(d, "port", 0))
+			js_add_int(e, "port", js_int_or(d, "port", 0));
 		js_add_str(e, "action", "denied");
 		if (js_int_or(d, "count", 1) > 1)
 			js_add_int(e, "count", js_int_or(d, "count", 1));
@@ -109,9 +167,12 @@ void refusals_print(const struct refusals *r)
 	for (const struct js *e = js_first(r->list); e && n < LINES_MAX; e = js_next(e), n++)
 		print_one(e);
 	if (js_len(r->list) > n)
-		(void)fprintf(stderr, "sbxsv: refused: %zu more (--report FILE has all)\n", js_len(r->list) - n);
+		(void)fprintf(stderr, "sbxsv: refused: %zu more (--report FILE has all)\n",
+			      js_len(r->list) - n);
 	if (r->lost)
-		(void)fprintf(stderr, "sbxsv: %" PRIu64 " refusals or calls more were not recorded one by one\n", r->lost);
+		(void)fprintf(stderr,
+			      "sbxsv: %" PRIu64 " refusals or calls more were not recorded one by one\n",
+			      r->lost);
 }
 
 int refusals_report(const struct refusals *r, int fd, int exit_code)

@@ -39,6 +39,11 @@ struct launch_sockets { /* made inside the app's network namespace by the hook, 
 };
 
 struct launch;
+struct launch_audit {
+	int listener_fd;
+	int root_fd;  /* O_PATH, of the jail */
+	int mntns_fd; /* while it is open, what the jail saw can be looked at */
+};
 struct launch_io {                          /* fds stay the caller's; the child gets copies */
 	int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */
 	int init_fd;                        /* O_PATH fd of sbxsv-init */
@@ -49,13 +54,13 @@ struct launch_io {                          /* fds stay the caller's; the child 
 	void *inside_net_data;
 	bool new_session; /* setsid for the app: always, but for `exec` on a terminal */
 	/*
-	 * Which calls of the app wait for us (audit.h). Then `listening` is called from the loop before on_done: it takes over the
-	 * listener and an O_PATH descriptor of the jail's root, and must see to it that the listener is served at once, also while
+	 * Which calls of the app wait for us (audit.h). Then `listening` is called from the loop before on_done: it takes over
+	 * what is in `fds` and must see to it that the listener is served at once, also while
 	 * the loop is busy, for the app's own start is the first call that waits. sbxsv-init keeps a duplicate. A kernel that cannot
 	 * do it never fails a launch: isolation.audit says what is.
 	 */
 	enum audit audit;
-	void (*listening)(void *data, struct launch *l, int listener_fd, int root_fd); /* data: of on_done */
+	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds); /* data: of on_done */
 	/* Nothing has to be done when the program runs (so not with an audit), and the launch is left alone until launch_settle(),
 	 * when the pidfd is dead, or 10 s are over: two wakeups less. */
 	bool quiet;

@@ -182,12 +182,20 @@ void child_privileges(struct child *c)
 	c->msg.got |= GOT_NO_NEW_PRIVS;
 }
 
+void child_audit_prepare(struct child *c)
+{
+	if (c->io->audit != AUDIT_OFF)
+		c->mntns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	if (c->mntns < 0)
+		c->msg.audit_error = errno;
+}
+
 /* Nothing of the jail depends on it: what cannot be had is said, and the launch goes on. */
 void child_audit(struct child *c)
 {
 	int root;
 
-	if (c->io->audit == AUDIT_OFF)
+	if (c->mntns < 0)
 		return;
 	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	c->listener = root < 0 ? -1 : audit_install(c->io->audit);
@@ -196,6 +204,7 @@ void child_audit(struct child *c)
 		return;
 	}
 	c->msg.got |= GOT_AUDIT;
+	c->fds[c->n_fds++] = c->mntns;
 	c->fds[c->n_fds++] = root;
 	c->fds[c->n_fds++] = c->listener;
 }

@@ -37,7 +37,7 @@ struct setup_message { /* sent up to the last note used */
 	struct setup_note notes[SETUP_NOTES_MAX];
 };
 
-enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 5 };
+enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 6 };
 struct child {
 	const struct plan *plan;
 	const struct launch_io *io;
@@ -48,9 +48,10 @@ struct child {
 	bool as_root; /* the supervisor is root, the app is not */
 	bool helped;  /* the parent writes the maps, then says so */
 	struct setup_message msg;
-	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT root and listener */
+	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT mount ns, root
+				 * and listener */
 	size_t n_fds;
-	int listener; /* -1: no audit */
+	int listener, mntns; /* -1: no audit */
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;
@@ -82,7 +83,8 @@ void child_core(struct child *c); /* before child_filter() */
 void child_limits(struct child *c);
 void child_check_parent(struct child *c);
 void child_privileges(struct child *c);
-void child_audit(struct child *c); /* in the jail */
+void child_audit_prepare(struct child *c); /* while the host's /proc is there */
+void child_audit(struct child *c);         /* in the jail */
 void child_filter(struct child *c);
 void child_report(struct child *c);
 _Noreturn void child_exec_init(struct child *c);

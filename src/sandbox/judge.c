@@ -213,10 +213,9 @@ static char *hint_of_write(const struct judge *j, const char *app, const char *p
 		return grant(app, "write", up);
 	if (exists && grantable(j, path, true))
 		return grant(app, "write", path);
-	if (app && j->home && str_eq(up, j->home) && !exists && !plan_is_login(j->home, path))
-		return xasprintf(
-			"a home directory is never granted as a whole: let it write below DataDirectory=%s",
-			path);
+	if (j->home && str_eq(up, j->home) && !exists && !plan_is_login(j->home, path))
+		return xasprintf("a home directory is never granted as a whole: name a directory below it with %s",
+				 app ? "DataDirectory=" : "--write");
 	return NULL;
 }
 

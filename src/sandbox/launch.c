@@ -22,7 +22,7 @@ struct launch {
 	int pidfd, sock;
 	bool has_jail, finished, has_status, quiet;
 	enum audit audit;
-	void (*listening)(void *data, struct launch *l, int listener_fd, int root_fd);
+	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds);
 	int status;
 	struct err *failure;
 	struct launch_done done;
@@ -96,10 +96,12 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 	for (uint32_t k = 0; k < m->n_notes && k < SETUP_NOTES_MAX; k++)
 		strv_addf(&i->missing, "%s: %s", m->notes[k].text, strerror(m->notes[k].error));
 	i->audit_error = m->audit_error;
-	if ((m->got & GOT_AUDIT) && n >= 2) {
+	if ((m->got & GOT_AUDIT) && n >= 3) {
+		struct launch_audit a = {.mntns_fd = fds[n - 3], .root_fd = fds[n - 2], .listener_fd = fds[n - 1]};
+
 		i->audit = l->audit;
-		n -= 2;
-		l->listening(l->data, l, fds[n + 1], fds[n]);
+		n -= 3;
+		l->listening(l->data, l, &a);
 	}
 	if (n < 3) {
 		fd_close_many(fds, n);
@@ -347,7 +349,8 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 			  .helped = geteuid() == 0 && (how->clone_flags & CLONE_NEWUSER),
 			  .root = -1,
 			  .blank = -1,
-			  .listener = -1};
+			  .listener = -1,
+			  .mntns = -1};
 	struct launch *l = launch_new(loop, plan, how);
 	char **argv = init_argv(plan, how->init_flags);
 	CLEANUP_ERR struct err *no_filter = NULL;

@@ -60,6 +60,7 @@ static _Noreturn void linux_child(struct child *c)
 	if (c->plan->fifos_visible && (c->landlock.fd < 0 || c->landlock.fs == 0))
 		child_miss(c, "landlock", ENOSYS,
 			   "cannot keep the app from FIFOs in the folders it reads: no Landlock", NULL);
+	child_audit_prepare(c);
 	mounts_build(c);
 	if (chdir(c->plan->workdir) < 0)
 		child_fail(c, "workdir", errno, "cannot enter", c->plan->workdir);

@@ -318,6 +318,7 @@ static void free_observer(struct observer *o)
 	(void)close(o->stop);
 	(void)close(o->c.listener);
 	(void)close(o->c.root);
+	(void)close(o->c.mntns);
 	(void)pthread_cond_destroy(&o->work);
 	(void)pthread_cond_destroy(&o->room);
 	(void)pthread_mutex_destroy(&o->lock);
@@ -440,6 +441,7 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 		(void)err_sys(e, errno, "no memory for what the jail refuses");
 		(void)close(c->listener);
 		(void)close(c->root);
+		(void)close(c->mntns);
 		c->gone(c->judge);
 		return NULL;
 	}

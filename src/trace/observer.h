@@ -48,6 +48,7 @@ enum {
 };
 struct observer_config {
 	int listener, root;  /* taken over; root: O_PATH, of the jail */
+	int mntns;           /* taken over: keeps the mounts until all is judged */
 	const char *app;     /* its name in events and hints; copied */
 	bool command;        /* not an app but a command of `sbxsv exec`: hints are options of that */
 	const char *program; /* its own start, which is no news; copied */

@@ -18,13 +18,14 @@ MAY = {
     **{m: LOW for m in MIDDLE},
     "sup": MIDDLE | LOW,
     "ctl": {"sup", "logs", "trace"} | LOW,
-    "cli": {"ctl", "sandbox", "net"} | LOW,
+    "cli": {"ctl", "sandbox", "net", "trace"} | LOW,
     "init": set(),
     "main": {"ctl", "sup"} | MIDDLE | LOW,
     "proxy": {"policy", "base"},
 }
 ONLY = {  # the headers of a directory that are all another may have of it
     ("cli", "ctl"): {"ctl/client.h", "ctl/route.h"},  # route.h: the API as data, and its limits
+    ("cli", "trace"): {"trace/observer.h"},  # exec sees what its command is refused
     ("ctl", "sup"): {"sup/sup.h"},
     ("ctl", "logs"): {"logs/logs.h"},
     ("ctl", "trace"): {"trace/events.h"},
