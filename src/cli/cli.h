@@ -88,14 +88,14 @@ extern const struct cli_option cli_globals[];      /* accepted before and after 
 
 extern const struct command cmd_up, cmd_down, cmd_new, cmd_cat, cmd_status, cmd_start, cmd_stop, cmd_restart,
 	cmd_kill, cmd_allow, cmd_deny, cmd_top, cmd_reload, cmd_logs, cmd_events, cmd_check, cmd_doctor, cmd_exec, cmd_ports, cmd_version,
-	cmd_help;
+	cmd_help, cmd_violations;
 
 /* NULL when there is no such command; a planned one is in cli_planned. */
 const struct command *cli_command(const char *name);
 /* Commands of doc/design.md section 7 whose feature is not there yet: they say so instead of doing nothing.
  */
 struct cli_planned {
-	const char *name, *what; /* "violations", "file and network refusals are not listed per app yet" */
+	const char *name, *what; /* "learn", "rules are not learned from what an app tries yet" */
 };
 extern const struct cli_planned cli_planned[]; /* ends with a NULL name */
 /* Complains about an unknown or planned command; returns the exit code. */

@@ -2,9 +2,10 @@
 #include "cli/cli.h"
 
 const struct command *const cli_commands[] = {
-	&cmd_up,     &cmd_down,  &cmd_new,   &cmd_cat,     &cmd_status, &cmd_start, &cmd_stop,   &cmd_restart,
-	&cmd_kill,   &cmd_allow, &cmd_deny,  &cmd_top,     &cmd_reload, &cmd_logs,  &cmd_events, &cmd_check,
-	&cmd_doctor, &cmd_exec,  &cmd_ports, &cmd_version, &cmd_help,   NULL,
+	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_cat,   &cmd_status, &cmd_start,
+	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
+	&cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
+	&cmd_ports,  &cmd_violations, &cmd_version, &cmd_help,  NULL,
 };
 
 const struct cli_planned cli_planned[] = {
@@ -18,18 +19,19 @@ const struct cli_planned cli_planned[] = {
 	{"enable", "write Enabled=yes into the unit's [App] section, or remove the Enabled= line"},
 	{"import", "other supervisors' files are not converted yet; sbxsv new writes a first unit"},
 	{"learn",
-	 "rules are not learned from what an app tries yet; sbxsv events APP shows what was refused"},
+	 "rules are not learned from what an app tries yet; sbxsv violations APP shows what was refused, and "
+	 "what would allow it"},
 	{"mcp", "there is no MCP server for sbxsv itself yet"},
 	{"ps", "the processes of one app are not listed yet; sbxsv status APP shows how many there are"},
 	{"remove",
 	 "delete the unit file (sbxsv status APP names it): the app is stopped; its log and data stay"},
 	{"run", "apps with Mode=stdio are not started yet"},
 	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
-	{"suggest", "rules are not suggested yet; sbxsv status APP shows the hosts that were refused"},
-	{"trace", "file refusals are not recorded yet; network refusals are in: sbxsv events APP"},
+	{"suggest",
+	 "a whole unit is not suggested yet; sbxsv violations APP has a command for each thing refused"},
+	{"trace", "what an app does is not recorded yet, only what it is refused: sbxsv violations APP"},
 	{"ui", "there is no dashboard yet; use: sbxsv status"},
 	{"upgrade", "the supervisor cannot replace itself in place yet; use: sbxsv down, then sbxsv up"},
-	{"violations", "file refusals are not recorded yet; network refusals are in: sbxsv events APP"},
 	{NULL, NULL},
 };
 

@@ -1,6 +1,7 @@
 #include "cli/refusals.h"
 #include "base/fd.h"
 #include "cli/cli.h"
+#include "cli/violation.h"
 #include "sandbox/judge.h"
 #include "trace/observer.h"
 #include <inttypes.h>
@@ -129,35 +130,16 @@ void refusals_add_hosts(struct refusals *r, const char *app, const struct js *de
 	}
 }
 
-/* What to type: an option of exec, or a remark. */
-static char *advice_of(const struct js *e)
-{
-	const char *hint = js_str(e, "hint");
-
-	if (!hint || !*hint)
-		return xstrdup("");
-	if (str_starts(hint, "Allow="))
-		return xasprintf("; to allow it: --allow %s", hint + strlen("Allow="));
-	return xasprintf(str_starts(hint, "--") ? "; to allow it: %s" : "; %s", hint);
-}
-
 static void print_one(const struct js *e)
 {
-	CLEANUP_FREE char *advice = advice_of(e), *safe = NULL;
-	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	const char *path = js_str(e, "path"), *op = js_str(e, "operation"), *rule = js_str(e, "rule");
+	CLEANUP_FREE char *text = violation_text(e), *advice = violation_advice(e, NULL);
+	bool option = advice && str_starts(advice, "--");
 
-	if (path)
-		strbuf_addf(&b, "%s %s", op, path);
-	else if (js_int_or(e, "port", 0))
-		strbuf_addf(&b, "%s:%" PRId64, js_str(e, "host"), js_int_or(e, "port", 0));
-	else
-		strbuf_addf(&b, "%s %s", op, js_str(e, "host"));
-	if (js_int_or(e, "count", 1) > 1)
-		strbuf_addf(&b, " %" PRId64 "x", js_int_or(e, "count", 1));
-	strbuf_addf(&b, " (%s)%s", rule ? rule : "?", advice);
-	safe = cli_safe(b.p);
-	(void)fprintf(stderr, "sbxsv: refused: %s\n", safe);
+	(void)fprintf(stderr, "sbxsv: refused: %s%s%s\n", text,
+		      !advice  ? ""
+		      : option ? "; to allow it: "
+			       : "; ",
+		      advice ? advice : "");
 }
 
 void refusals_print(const struct refusals *r)

@@ -1,5 +1,6 @@
 #include "cli/remote.h"
 #include "cli/table.h"
+#include "cli/violation.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -315,6 +316,30 @@ static void print_network(const struct js *app)
 	}
 }
 
+/* Hosts are shown above already, but for those of an app without egress, of which the proxy does not hear. */
+static void print_violations(const struct js *app)
+{
+	const struct js *all = js_get(app, "violations"), *i = js_get(app, "isolation");
+	const char *label = "refused";
+
+	for (const struct js *v = js_first(js_get(all, "last")); v; v = js_next(v)) {
+		CLEANUP_FREE char *text = NULL, *advice = NULL;
+
+		if (!js_str(v, "path") && !str_eq(js_str(v, "rule"), "Egress=off"))
+			continue;
+		text = violation_text(v);
+		advice = violation_advice(v, js_str(app, "name"));
+		printf("%14s: %s\n", label, text);
+		if (advice)
+			printf("%14s  %s%s\n", "", str_starts(advice, "sbxsv ") ? "to allow it: " : "", advice);
+		label = "";
+	}
+	if (js_int_or(all, "lost", 0))
+		printf("%14s: %" PRId64 " calls came too fast to be judged\n", "not judged", js_int_or(all, "lost", 0));
+	if (i)
+		field("file refusals", js_str(i, "violations_error") ? js_str(i, "violations_error") : js_str(i, "violations"));
+}
+
 static void print_resources(const struct js *app)
 {
 	const struct js *log = js_get(app, "log");
@@ -375,6 +400,7 @@ static void print_app(const struct js *app)
 	print_isolation(app);
 	field_list("secrets", js_get(app, "secrets"));
 	print_network(app);
+	print_violations(app);
 	print_resources(app);
 }
 

@@ -212,6 +212,15 @@ static enum MHD_Result shut_down(struct request *r)
 	return req_reply(r, 200, j);
 }
 
+static enum MHD_Result violations(struct request *r)
+{
+	const char *app = r->call.app[0] ? r->call.app : NULL;
+
+	if (app && !sup_has_app(r->ctl->sup, app))
+		return no_app(r);
+	return req_reply(r, 200, sup_violations(r->ctl->sup, app, r->call.since_ms));
+}
+
 static enum MHD_Result ports(struct request *r)
 {
 	return req_reply(r, 200, sup_ports(r->ctl->sup));
@@ -225,6 +234,7 @@ enum MHD_Result answer(struct request *r)
 		[CTL_KILL] = kill_app,        [CTL_ALLOW] = rule,         [CTL_DENY] = rule,
 		[CTL_RELOAD] = reload,        [CTL_SHUTDOWN] = shut_down, [CTL_LOGS] = stream_logs,
 		[CTL_EVENTS] = stream_events, [CTL_PORTS] = ports,
+		[CTL_VIOLATIONS] = violations,
 	};
 
 	return table[r->call.op](r);

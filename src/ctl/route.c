@@ -18,6 +18,7 @@ static const char *const rule_words[] = {"host", "for_ms", "saved", NULL};
 static const char *const shutdown_words[] = {"grace_ms", NULL};
 static const char *const logs_words[] = {"lines", "follow", NULL};
 static const char *const events_words[] = {"lines", "follow", "app", NULL};
+static const char *const violations_words[] = {"app", "since_ms", NULL};
 
 static const struct route {
 	enum ctl_op op;
@@ -39,6 +40,7 @@ static const struct route {
 	{CTL_LOGS, "GET", "/v1/apps/NAME/logs", logs_words, no_words, false},
 	{CTL_EVENTS, "GET", "/v1/events", events_words, no_words, false},
 	{CTL_PORTS, "GET", "/v1/ports", no_words, no_words, false},
+	{CTL_VIOLATIONS, "GET", "/v1/violations", violations_words, no_words, false},
 };
 
 bool ctl_route_row(size_t i, const char **ret_method, const char **ret_path)
@@ -149,6 +151,12 @@ static int query_value(struct ctl_call *c, const char *key, const char *value, i
 		return parse_bool(value, &c->follow) ? err_set(e, EINVAL, "follow: 0 or 1 is needed") : 0;
 	if (strcmp(key, "usage") == 0)
 		return parse_bool(value, &c->usage) ? err_set(e, EINVAL, "usage: 0 or 1 is needed") : 0;
+	if (strcmp(key, "since_ms") == 0) {
+		if (parse_u64(value, INT64_MAX, &n))
+			return err_set(e, EINVAL, "since_ms: milliseconds since 1970 are needed");
+		c->since_ms = (int64_t)n;
+		return 0;
+	}
 	return set_app(c, value, strlen(value), false, status, e); /* "app": all that is left in the tables */
 }
 

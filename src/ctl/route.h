@@ -27,6 +27,7 @@ enum ctl_op {
 	CTL_LOGS,
 	CTL_EVENTS,
 	CTL_PORTS,
+	CTL_VIOLATIONS,
 	CTL_OP_MAX,
 };
 
@@ -42,6 +43,7 @@ struct ctl_call {
 	unsigned lines;   /* logs, events: how many old ones */
 	bool follow;
 	bool usage; /* status */
+	int64_t since_ms; /* violations: wall clock; 0: all */
 };
 
 /* `target`: the request target as sent, "/v1/apps/notes/logs?lines=5". `body` may be empty. 0, or -1 with the

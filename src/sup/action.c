@@ -85,6 +85,7 @@ static enum app_event retry(struct app *a, const char *cause, const char *hint)
 	const struct unit *u = a->unit;
 	bool never = u->restart == UNIT_RESTART_NO;
 
+	violations_ended(a, true);
 	if (never || restart_exhausted(&a->restart, u->limit_burst, u->limit_interval_ms, clk_mono_ms())) {
 		explain_giveup(a, cause, hint, !never);
 		return EV_GIVEUP;
@@ -108,6 +109,7 @@ static enum app_event verdict_stopping(struct app *a)
 	case AFTER_FORGET:
 		break;
 	}
+	violations_ended(a, false);
 	app_say_nothing(a);
 	return EV_DOWN;
 }

@@ -1,6 +1,7 @@
 #include "sup/app.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "trace/refused.h"
 #include <string.h>
 
 struct app *app_create(struct sup *s, const char *name)
@@ -45,6 +46,7 @@ void app_free(struct app *a)
 	listener_release(a);
 	if (a->sup->proxy)
 		proxyctl_remove(a->sup->proxy, a->name);
+	refused_forget(a->sup->refused, a->name);
 	logs_destroy(a->logs);
 	unit_free(a->unit);
 	unit_free(a->newest);

@@ -19,6 +19,7 @@
  *   instance.c  one supervisor, and what the last one left
  *   status.c    what is shown
  *   strays.c    Enforce=off: processes that got away
+ *   violations.c what apps are refused
  */
 #pragma once
 #include "base/fd.h"
@@ -38,7 +39,10 @@
 #define APP_LISTEN_BACKLOG  256   /* connections that wait while an app starts, see doc/design.md section 5 */
 #define APP_BACKOFF_HOLD_MS 10000 /* in backoff they wait for so long, then they are reset */
 
+struct judge;
+struct observer;
 struct reclaim;
+struct refused;
 struct watch;
 
 /* What follows when the last process of an app that is being stopped is gone. */
@@ -108,6 +112,13 @@ struct app {
 	int diag_fd;             /* sock_diag inside */
 	int userns_fd, netns_fd; /* kept for the http readiness check only */
 	struct ready *ready;
+	bool judged;                /* what it was refused is known */
+	bool audit_harder;          /* the attempt before this one failed soon */
+	struct observer *observer;  /* of its calls; NULL: none */
+	struct judge *judge;        /* between plan and launch */
+	char *program;              /* likewise */
+	uid_t judge_uid;
+	gid_t judge_gid;
 	char *capture; /* how its connections are caught, net_capture_text(); NULL: not known, or no jail */
 	bool reaches_out; /* its jail was made with a way to the network */
 	struct loopback *loopback; /* Loopback= ports of its jail */
@@ -141,6 +152,7 @@ struct sup {
 	struct app *apps;              /* sorted by name */
 	size_t n_apps;
 	struct events *events;
+	struct refused *refused;
 	struct proxyctl *proxy;
 	uint64_t proxy_restarts;
 	int init_fd, self_pidfd, host_diag_fd;
@@ -256,6 +268,21 @@ void loopback_forget(struct app *a);
 void live_init(struct app *a);
 void live_finish(struct app *a);
 struct js *live_rules(const struct app *a); /* for status */
+
+/* violations.c */
+#define VIOLATIONS_IN_STATUS 10
+#define VIOLATIONS_MAX       1000
+enum audit violations_mode(const struct app *a, const struct plan *p);
+void violations_plan(struct app *a, const struct plan *p); /* its next launch is made by this plan */
+void violations_listening(void *app, struct launch *l, const struct launch_audit *fds);
+/* All of the jail is dead. True: all it was refused is known; else `drained` is called. */
+bool violations_drain(struct app *a, void (*drained)(void *app));
+void violations_release(struct app *a);
+void violations_ended(struct app *a, bool failed);
+void violations_from_proxy(struct sup *s, const struct js *event);
+struct js *violations_status(const struct app *a);
+struct js *violations_since(const struct app *a, int64_t wall_ms, size_t max);
+char *violations_command(const struct app *a, const struct js *event);
 
 /* command.c */
 void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */

@@ -41,26 +41,27 @@ static void add_last_output(const struct app *a, struct strbuf *b)
 	}
 }
 
-/* Hosts it was refused since the oldest start that counts, newest first. */
-static void add_refusals(const struct app *a, struct strbuf *b)
+/* What the jail refused since the oldest start that counts, newest first; what to type for it goes to `todo`. */
+static void add_refusals(const struct app *a, struct strbuf *b, struct strbuf *todo)
 {
-	CLEANUP_JS struct js *denied = proxyctl_denied(a->sup->proxy, a->name);
-	char since[CLK_STAMP_LEN];
+	CLEANUP_JS struct js *list =
+		violations_since(a, clk_wall_ms() - a->unit->limit_interval_ms, REFUSALS_MAX);
 	unsigned n = 0;
 
-	clk_stamp(clk_wall_ms() - a->unit->limit_interval_ms, since, sizeof since);
-	for (const struct js *d = js_first(denied); d && n < REFUSALS_MAX; d = js_next(d)) {
-		const char *host = js_str(d, "host"), *hint = js_str(d, "hint"), *last = js_str(d, "last");
+	for (const struct js *v = js_first(list); v; v = js_next(v)) {
+		const char *path = js_str(v, "path"), *host = js_str(v, "host"), *rule = js_str(v, "rule"),
+			   *hint = js_str(v, "hint");
+		CLEANUP_FREE char *command = violations_command(a, v);
 
-		if (!host || !last || strcmp(last, since) < 0)
-			continue;
-		strbuf_addf(b, "\n%s%.253s", n++ ? "  " : "refused: ", host);
-		if (str_eq(js_str(d, "operation"), "resolve"))
-			strbuf_adds(b, " (lookup)");
-		else
-			strbuf_addf(b, ":%lld", (long long)js_int_or(d, "port", 0));
-		if (hint && *hint)
-			strbuf_addf(b, ", to allow it: %.300s", hint);
+		strbuf_addf(b, "\n%s%s %.900s", n++ ? "  " : "refused: ", js_str(v, "operation"),
+			    path ? path : host ? host : "?");
+		if (js_int_or(v, "port", 0))
+			strbuf_addf(b, ":%lld", (long long)js_int_or(v, "port", 0));
+		strbuf_addf(b, " (%.300s)", rule ? rule : "?");
+		if (command)
+			strbuf_addf(todo, "to allow %s: %s\n", path ? "that path" : "that host", command);
+		else if (hint && *hint)
+			strbuf_addf(b, "; %.300s", hint);
 	}
 }
 
@@ -78,7 +79,7 @@ void explain_giveup(struct app *a, const char *cause, const char *hint, bool lim
 	else
 		strbuf_adds(&b, "; [Restart] Policy=no, so it is not started again");
 	add_last_output(a, &b);
-	add_refusals(a, &b);
+	add_refusals(a, &b, &todo);
 	if (*hint)
 		strbuf_addf(&todo, "%s\n", hint);
 	strbuf_addf(&todo, "read the log (sbxsv logs %s), repair it, then: sbxsv start %s", a->name, a->name);

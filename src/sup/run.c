@@ -230,7 +230,8 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 {
 	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1;
 	struct launch_io io = {
-		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true};
+		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true,
+		.audit = violations_mode(a, p), .listening = violations_listening};
 	struct network_plan net;
 
 	if (null_fd < 0)
@@ -249,7 +250,8 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 		io.inside_net = network_inside;
 		io.inside_net_data = &net.net;
 	}
-	a->launch_done = a->reaped = a->up = a->short_of = false;
+	violations_plan(a, p);
+	a->launch_done = a->reaped = a->up = a->short_of = a->judged = false;
 	a->up_ms = a->ready_ms = 0;
 	a->launch = b->launch(a->sup->loop, p, &io, on_done, a, e);
 	return a->launch ? 0 : -1;
@@ -340,6 +342,7 @@ void run_release(struct app *a)
 	ready_stop(a->ready);
 	a->ready = NULL;
 	network_detach(a);
+	violations_release(a);
 	fd_close_many(&a->diag_fd, 1);
 	launch_destroy(a->launch);
 	a->launch = NULL;
@@ -352,11 +355,21 @@ void run_release(struct app *a)
 	a->sees_newcomer = false;
 }
 
+static void on_judged(void *data)
+{
+	ended(data);
+}
+
 static void ended(struct app *a)
 {
 	enum app_event verdict;
 	char text[80];
 
+	if (!a->judged) { /* what it was refused belongs to the reason of its end */
+		a->judged = true;
+		if (!violations_drain(a, on_judged))
+			return;
+	}
 	/* The init's own status cannot tell "killed by signal 9" from "exit 137". */
 	if (a->up)
 		(void)launch_exit_status(a->launch, &a->last_exit.status);

@@ -145,6 +145,9 @@ static struct js *isolation_js(const struct app *a)
 	js_add_bool(o, "nested_ns_off", i->nested_ns_off);
 	js_add_bool(o, "survivors_possible", i->survivors_possible);
 	js_add_bool(o, "groups_kept", i->groups_kept);
+	js_add_str(o, "violations", audit_name(i->audit));
+	if (i->audit_error)
+		js_add_str(o, "violations_error", strerror(i->audit_error));
 	js_add_bool(o, "unix_sockets", i->unix_sockets);
 	if (i->unix_why)
 		js_add_str(o, "unix_why", i->unix_why);
@@ -329,6 +332,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	js_add(o, "rules", proxyctl_rules(s->proxy, a->name));
 	denied = proxyctl_denied(s->proxy, a->name);
 	js_add(o, "denied", denied ? denied : js_arr());
+	js_add(o, "violations", violations_status(a));
 	add_usage(o, a);
 	if (a->logs)
 		add_log(o, a->logs);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "sandbox/identity.h"
+#include "trace/refused.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -44,7 +45,7 @@ static void on_proxy_event(void *data, const struct js *event)
 {
 	struct sup *s = data;
 
-	events_emit(s->events, js_copy(event));
+	violations_from_proxy(s, event);
 }
 
 static void on_proxy_restarted(void *data, const char *why)
@@ -171,6 +172,7 @@ struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **
 		goto failed;
 	instance_read(s->dirs->state, &s->remains);
 	(void)instance_await(&s->remains, INSTANCE_WAIT_MS);
+	s->refused = refused_create();
 	s->events = events_create(l, s->dirs->state, e);
 	if (!s->events || start_proxy(s, c->proxy_program, e) < 0)
 		goto failed;
@@ -215,6 +217,7 @@ void sup_destroy(struct sup *s)
 	loop_timer_stop(&s->kill_timer);
 	loop_signal_stop(&s->child_signal);
 	events_destroy(s->events);
+	refused_destroy(s->refused);
 	conf_finish(&s->conf);
 	unit_problems_clear(&s->problems);
 	instance_record_finish(&s->remains);

@@ -73,6 +73,8 @@ bool sup_shutting_down(const struct sup *s);
 struct js *sup_app_status(struct sup *s, const char *app);
 /* {"supervisor":{...},"apps":[short objects]} */
 struct js *sup_status(struct sup *s, bool usage); /* usage: with processes, memory and time of each */
+/* {"apps":[{"app","mode","total","lost"}],"violations":[..]}, newest first; app NULL: all; since_ms: wall clock */
+struct js *sup_violations(struct sup *s, const char *app, int64_t since_ms);
 struct js *sup_ports(struct sup *s); /* [{"app","host","app_port","address","state",...}] */
 /* Like the requests by name above, it takes a change of apps.d that was noticed but not read yet: a person
  * who has just written a unit names it at once. */

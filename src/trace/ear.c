@@ -203,14 +203,24 @@ static bool is_stream(pid_t pid, int fd)
 	return type == SOCK_STREAM;
 }
 
+/* sbxsv-proxy sees it, and knows the name; who it was is known here. */
+static void remember_connect(struct observer *o, pid_t tid, const struct sockaddr_in6 *to)
+{
+	const struct known_task *t = task_of(o, tid);
+	struct connected c = {.to = to->sin6_addr, .port = ntohs(to->sin6_port), .pid = t->pid};
+
+	memcpy(c.comm, t->comm, sizeof c.comm);
+	(void)pthread_mutex_lock(&o->lock);
+	o->connected[o->n_connected++ % CONNECTED_MAX] = c;
+	(void)pthread_mutex_unlock(&o->lock);
+}
+
 static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 			  const struct sockaddr_storage *ss, size_t len, struct record *r)
 {
 	const struct sockaddr_in *v4 = (const void *)ss;
 	const struct sockaddr_in6 *v6 = (const void *)ss;
 
-	if (!o->c.network_off)
-		return false; /* sbxsv-proxy sees it, and knows the name */
 	if (ss->ss_family == AF_INET && len >= sizeof *v4) {
 		r->to = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = v4->sin_port};
 		r->to.sin6_addr.s6_addr[10] = r->to.sin6_addr.s6_addr[11] = 0xff;
@@ -218,6 +228,10 @@ static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 	} else if (ss->ss_family == AF_INET6 && len >= sizeof *v6 - sizeof v6->sin6_scope_id) {
 		r->to = *v6;
 	} else {
+		return false;
+	}
+	if (!o->c.network_off) {
+		remember_connect(o, tid, &r->to);
 		return false;
 	}
 	r->stream = is_stream(task_of(o, tid)->pid, c->dirfd);

@@ -72,5 +72,9 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 /* Every process of the jail is dead. True: everything was told. False: `drained` is called from the loop when it was, or after
  * 100 ms. */
 bool observer_drain(struct observer *o, void (*drained)(void *data));
+/* Who of the jail connected last to host:port (port 0: asked for a name), as far as a name can be told from the address it
+ * went to: the last that went to this address, or to this port, or anywhere. -1: nobody. */
+int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret_pid, char *command,
+		 size_t cap);
 /* No hook but `gone` is called afterwards. Threads that hang are left behind. */
 void observer_destroy(struct observer *o);

@@ -12,14 +12,15 @@ enum {
 	BATCH_BYTES = 64 << 10,
 	FOUND_MAX = 64,
 	FOUND_BYTES = 32 << 10,
-	NAP_MS = 2,     /* the judge lets calls gather for so long */
-	QUIET_MS = 100, /* without any it sleeps until it is woken */
-	IDLE_MS = 3000, /* and then it ends */
-	BELL_MS = 100,  /* the loop is woken at most every so often */
-	ROOM_MS = 1000, /* the ear waits for room for so long */
-	COMM_MAX = 16,  /* TASK_COMM_LEN, include/linux/sched.h */
-	KNOWN_TASKS = 64 /* whose command is remembered, */,
-	KNOWN_MS = 1000, /* for so long */
+	NAP_MS = 2,         /* the judge lets calls gather for so long */
+	QUIET_MS = 100,     /* without any it sleeps until it is woken */
+	IDLE_MS = 3000,     /* and then it ends */
+	BELL_MS = 100,      /* the loop is woken at most every so often */
+	ROOM_MS = 1000,     /* the ear waits for room for so long */
+	COMM_MAX = 16,      /* TASK_COMM_LEN, include/linux/sched.h */
+	CONNECTED_MAX = 64, /* the last that connected are remembered */
+	KNOWN_TASKS = 64,   /* whose command is remembered, */
+	KNOWN_MS = 1000,    /* for so long */
 };
 
 /* One path of one call, in a buffer: the header, the base directory (empty when the path is absolute), the path; both
@@ -51,6 +52,12 @@ union scratch {
 struct known_task {
 	pid_t tid, pid;
 	int64_t until_ms;
+	char comm[COMM_MAX];
+};
+struct connected {
+	struct in6_addr to; /* v4 mapped */
+	uint16_t port;
+	pid_t pid; /* 0: free */
 	char comm[COMM_MAX];
 };
 struct found {
@@ -91,6 +98,8 @@ struct observer {
 	size_t used[2];
 	uint64_t lost;
 	struct table *news, *told;
+	struct connected connected[CONNECTED_MAX]; /* circular */
+	size_t n_connected;                        /* ever */
 
 	/* the ear's */
 	struct known_task tasks[KNOWN_TASKS];

@@ -181,7 +181,7 @@ static const struct unit_key unit_rows[] = {
 	U("Hooks", "OnViolation", K_HOOK, hooks, "", "command run when the app was refused something", LIVE, LATER, UNIT_ONLY),
 	U("Hooks", "Unsafe", K_BOOL, hooks_unsafe, "no", "run the hooks outside the jail", LIVE, LATER, UNIT_ONLY),
 
-	U("Audit", "Violations", K_ENUM_STR, audit_violations, "writes", "file refusals that are recorded", LATER, WORDS("writes", "all", "off")),
+	U("Audit", "Violations", K_ENUM_STR, audit_violations, "writes", "whose refusal is recorded: writes (also exec and sockets), all (also what is only read), off", WORDS("writes", "all", "off")),
 	U("Audit", "Trace", K_BOOL, audit_trace, "no", "record what the app opens", LATER),
 	/* clang-format on */
 };

@@ -164,6 +164,16 @@ struct js *sup_status(struct sup *s, bool usage)
 	return j;
 }
 
+struct js *sup_violations(struct sup *s, const char *app, int64_t since_ms)
+{
+	struct js *j = js_obj();
+
+	(void)s;
+	js_add_str(j, "app", app ? app : "*");
+	js_add_int(j, "since_ms", since_ms);
+	return j;
+}
+
 struct js *sup_ports(struct sup *s)
 {
 	(void)s;

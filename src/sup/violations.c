@@ -1,0 +1,184 @@
+/*
+ * What apps are refused: the observers of their jails, and one store for what they and the proxy see.
+ *
+ * Which calls of a jail are looked at is decided at its launch, for a filter stays: [Audit] Violations=, and `all` instead of
+ * `writes` for the attempt after one that failed soon. So an app that cannot start pays for the reason, and one that runs does
+ * not.
+ */
+#include "sup/app.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "sandbox/judge.h"
+#include "trace/observer.h"
+#include "trace/refused.h"
+#include <arpa/inet.h>
+#include <signal.h>
+
+_Static_assert((int)JUDGE_READ == (int)OBSERVED_READ && (int)JUDGE_WRITE == (int)OBSERVED_WRITE &&
+		       (int)JUDGE_EXEC == (int)OBSERVED_EXEC && (int)JUDGE_CONNECT == (int)OBSERVED_UNIX,
+	       "an observer asks a judge");
+
+enum { SOON_MS = 10000 /* as for [Restart]: who was ready for so long has started */ };
+
+enum audit violations_mode(const struct app *a, const struct plan *p)
+{
+	enum audit mode = audit_from(a->unit->audit_violations);
+
+	if (p->nested_sandbox || !p->netns)
+		return AUDIT_OFF;
+	return mode == AUDIT_WRITES && a->audit_harder ? AUDIT_ALL : mode;
+}
+
+void violations_ended(struct app *a, bool failed)
+{
+	bool soon = !a->ready_ms || clk_mono_ms() - a->ready_ms < SOON_MS;
+
+	a->audit_harder = failed ? soon || (a->audit_harder && soon) : false;
+}
+
+/* --- the store --- */
+
+static void on_event(void *data, struct js *event)
+{
+	struct app *a = data;
+
+	refused_add(a->sup->refused, event, clk_wall_ms());
+	events_emit(a->sup->events, event);
+}
+
+static void on_lost(void *data, uint64_t n)
+{
+	struct app *a = data;
+
+	refused_lost(a->sup->refused, a->name, n);
+}
+
+/* The proxy sees hosts, the observer who connects: the last one that went there. */
+static void add_process(struct sup *s, struct js *event)
+{
+	const char *name = js_str(event, "app"), *host = js_str(event, "host");
+	const struct app *a = name ? app_find(s, name) : NULL;
+	char command[32];
+	pid_t pid;
+
+	if (!a || !a->observer || !host || js_get(event, "pid"))
+		return;
+	if (observer_who(a->observer, host, (uint16_t)js_int_or(event, "port", 0), &pid, command,
+			 sizeof command) < 0)
+		return;
+	js_add_int(event, "pid", pid);
+	js_add_str(event, "command", command);
+}
+
+void violations_from_proxy(struct sup *s, const struct js *event)
+{
+	struct js *own = js_copy(event);
+
+	if (str_eq(js_str(own, "type"), "violation")) {
+		add_process(s, own);
+		refused_add(s->refused, own, clk_wall_ms());
+	}
+	events_emit(s->events, own);
+}
+
+/* --- the observer --- */
+
+void violations_plan(struct app *a, const struct plan *p)
+{
+	judge_destroy(a->judge);
+	a->judge = judge_create(p);
+	free(a->program);
+	a->program = xstrdup(p->program);
+	a->judge_uid = geteuid() == 0 ? p->user.uid : (uid_t)-1;
+	a->judge_gid = p->user.gid;
+}
+
+void violations_listening(void *data, struct launch *l, const struct launch_audit *fds)
+{
+	struct app *a = data;
+	CLEANUP_ERR struct err *e = NULL;
+	struct observer_config c = {.listener = fds->listener_fd,
+				    .root = fds->root_fd,
+				    .mntns = fds->mntns_fd,
+				    .app = a->name,
+				    .program = a->program,
+				    .uid = a->judge_uid,
+				    .gid = a->judge_gid,
+				    .network_off = network_egress(a) == EGRESS_OFF,
+				    .judge = TAKE_PTR(a->judge),
+				    .decide = judge_bits,
+				    .words = judge_words,
+				    .gone = judge_gone,
+				    .event = on_event,
+				    .lost = on_lost,
+				    .data = a};
+
+	a->observer = observer_create(a->sup->loop, &c, &e);
+	if (a->observer)
+		return;
+	/* sbxsv-init keeps a duplicate of the listener: the app would wait for ever */
+	log_warning("%s: %s; it is started again", a->name, err_msg(e));
+	(void)pidfd_signal(launch_pidfd(l), SIGKILL);
+}
+
+bool violations_drain(struct app *a, void (*drained)(void *data))
+{
+	return !a->observer || a->sup->down || observer_drain(a->observer, drained);
+}
+
+void violations_release(struct app *a)
+{
+	observer_destroy(TAKE_PTR(a->observer));
+	judge_destroy(TAKE_PTR(a->judge));
+	free(TAKE_PTR(a->program));
+}
+
+/* --- what is shown --- */
+
+struct js *violations_status(const struct app *a)
+{
+	const struct refused *r = a->sup->refused;
+	struct js *o = js_obj();
+
+	js_add_int(o, "total", (int64_t)refused_total(r, a->name));
+	js_add_int(o, "lost", (int64_t)refused_lost_of(r, a->name));
+	js_add(o, "last", refused_list(r, a->name, 0, VIOLATIONS_IN_STATUS));
+	return o;
+}
+
+struct js *sup_violations(struct sup *s, const char *app, int64_t since_ms)
+{
+	struct js *o = js_obj(), *apps = js_arr();
+
+	for (const struct app *a = s->apps; a; a = a->next) {
+		struct js *one;
+
+		if (a->dead || (app && strcmp(a->name, app) != 0))
+			continue;
+		one = js_obj();
+		js_add_str(one, "app", a->name);
+		js_add_str(one, "mode", audit_name(a->isolation_known ? a->isolation.audit : AUDIT_OFF));
+		js_add_bool(one, "running", a->isolation_known);
+		js_add_int(one, "total", (int64_t)refused_total(s->refused, a->name));
+		js_add_int(one, "lost", (int64_t)refused_lost_of(s->refused, a->name));
+		js_push(apps, one);
+	}
+	js_add(o, "apps", apps);
+	js_add(o, "violations", refused_list(s->refused, app, since_ms, VIOLATIONS_MAX));
+	return o;
+}
+
+/* What a person types to allow it. NULL: nothing, or not one command. Owned by caller. */
+char *violations_command(const struct app *a, const struct js *event)
+{
+	const char *hint = js_str(event, "hint");
+
+	if (hint && str_starts(hint, "Allow="))
+		return xasprintf("sbxsv allow %s %s", a->name, hint + strlen("Allow="));
+	return hint && str_starts(hint, "sbxsv ") ? xstrdup(hint) : NULL;
+}
+
+struct js *violations_since(const struct app *a, int64_t wall_ms, size_t max)
+{
+	return refused_list(a->sup->refused, a->name, wall_ms, max);
+}
