@@ -129,13 +129,14 @@ static void on_linger(struct loop_io *io, unsigned events)
 void outgoing_answer(struct outgoing *c, const void *data, size_t len)
 {
 	int fd = c->relay.io[0].fd;
+	/* The first bytes ever sent there, or nearly: they fit the socket's buffer. */
+	bool said = send(fd, data, len, MSG_NOSIGNAL) >= 0 && shutdown(fd, SHUT_WR) == 0;
 
 	loop_io_stop(&c->relay.io[0]);
-	setup_free(c);
+	setup_free(c); /* `data` may be in it */
 	judged(c);
 	c->phase = PHASE_LINGER;
-	/* The first bytes ever sent there, or nearly: they fit the socket's buffer. */
-	if (send(fd, data, len, MSG_NOSIGNAL) < 0 || shutdown(fd, SHUT_WR) < 0) {
+	if (!said) {
 		outgoing_free(c);
 		return;
 	}
