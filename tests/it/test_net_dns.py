@@ -371,3 +371,24 @@ def test_rules_change(lab, sup):
     sup.write_unit("box", text)
     sup.ok("reload")
     harness.wait_for(lambda: inside(sup, "box", 'result = told("a.test")') == [0, [address]], 20, "the old address")
+
+
+@netsup.lab
+def test_the_hosts_file(lab, sup):
+    """/etc/hosts of the host comes before the name servers, is judged like any answer, and counts as it is now."""
+    lab.dns(SITES)
+    lab.http_site("a.test", "11.2.0.10")
+    lab.hosts("".join(f"0.0.0.0 ad{i}.blocked.test\n" for i in range(20000)) + "127.0.0.1 a.test\n11.2.0.10 only-here.test\n")
+    agent(sup, "box", "Allow=a.test\nAllow=only-here.test\nAllow=ad7.blocked.test\n")
+    sup.up_all()
+    tap = wiretap.Tap(lab, sup=sup)
+    tap.take()
+    body = sup.refused("box", "a.test:80")
+    assert "127.0.0.1" in body, body
+    assert sup.run("box", "result = connect('only-here.test:80')")[0] == 200
+    sup.refused("box", "ad7.blocked.test:80")
+    assert tap.take()[1] == []
+    lab.hosts("127.0.0.1 only-here.test\n")
+    assert sup.run("box", "result = connect('a.test:80')")[0] == 200
+    sup.refused("box", "only-here.test:80")
+    assert set(tap.take()[1]) == {"a.test"}
