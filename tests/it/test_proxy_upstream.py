@@ -10,6 +10,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import alone
+import netsup
 from alone import Alone, ask, connect, curl
 
 PARENT = "11.2.0.99"
@@ -293,3 +294,36 @@ def test_loop_and_own_parent(lab):
         for status, text in (curl(p, "http://a.test/")[1:], ask(p, "a.test:443")):
             assert status == 502 and "is this proxy itself" in text
     own.close()
+
+
+@netsup.lab
+def test_an_app(lab, sup):
+    """A unit's UpstreamProxy=: by the variables and past them, changed live, and its password nowhere to be seen."""
+    sites(lab)
+    tinyproxy(lab, auth="alice p.w_1")
+    fake = Fake(lab, b"HTTP/1.1 503 Busy\r\n\r\n", 7000)
+    sup.agent("box", "Allow=a.test direct.test\nNoProxy=direct.test\n" + url(8888, "alice:p.w_1@"))
+    sup.up_all()
+    assert not sup.status("box").get("not_in_force")
+    assert sup.run("box", "result = fetch('https://a.test/x')")[::2] == [200, "a.test sni=a.test path=/x\n"]
+    assert sup.run("box", "result = fetch('http://a.test/y')")[0] == 200
+    assert sup.run("box", "result = bare('curl', '-sS', 'https://a.test/z')")[:2] == [0, "a.test sni=a.test path=/z\n"]
+    assert sup.run("box", "result = bare('curl', '-sS', 'http://direct.test/')")[0] == 0
+    sup.refused("box", "b.test:443", hint="Allow=b.test")
+    assert sup.run("box", "result = bare('curl', '-sS', 'https://b.test/')")[0] != 0
+    # a program of the jail cannot make the parent reach what is not allowed: it does not reach the parent
+    assert sup.run("box", f"result = connect('{PARENT}:8888')")[0] == 403
+    assert sup.run("box", f"result = dial('{PARENT}', 8888)") != "connected"
+
+    with open(sup.unit_path("box")) as f:
+        unit = f.read()
+    shown = json.dumps([sup.status(), sup.status("box"), sup.events("box")])
+    shown += sup.sbxsv("cat", "box", "--effective").out + sup.sbxsv("check").out
+    with open(f"/proc/{sup.status()['supervisor']['proxy']['pid']}/cmdline") as f:
+        shown += f.read()
+    assert "alice" not in shown and "p.w_1" not in shown
+    assert f"UpstreamProxy=http://(hidden)@{PARENT}:8888" in shown
+    launches = sup.status("box")["launches"]
+    sup.write_unit("box", unit.replace("alice:p.w_1@", "").replace(":8888", ":7000"))
+    alone.wait("the other parent", lambda: sup.run("box", "result = connect('a.test:443')")[0] == 502)
+    assert fake.asked and sup.status("box")["launches"] == launches
