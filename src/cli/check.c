@@ -320,11 +320,26 @@ static bool decide_any_port(const struct policy *p, const char *host, struct ver
 	return v.action == VERDICT_ALLOW;
 }
 
+/* How a name gets there when another proxy resolves it; NULL: directly. Owned by caller. */
+static char *through(const struct policy *p, const char *host, uint16_t port)
+{
+	const struct upstream *u;
+	char canonical[HOST_MAX];
+	struct addr a;
+
+	if (host_parse_addr(host, strlen(host), &a) == 0 || host_canon(host, strlen(host), canonical, NULL))
+		return NULL;
+	u = policy_upstream(p, canonical, NULL, port);
+	return u ? xasprintf("by its name; the proxy %s resolves it (%s UpstreamProxy=)", u->shown,
+			     u->origin ? u->origin : "")
+		 : NULL;
+}
+
 static int check_allow(struct cli *c, const char *app, const char *target)
 {
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
-	CLEANUP_FREE char *host = NULL, *shown = NULL, *line = NULL;
+	CLEANUP_FREE char *host = NULL, *shown = NULL, *line = NULL, *via = NULL;
 	CLEANUP(live_view_finish) struct live_view live = {0};
 	struct policy *p;
 	struct verdict v;
@@ -360,6 +375,9 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 		free(shown);
 		shown = xstrdup(host);
 	}
+	via = through(p, host, port);
+	if (via)
+		how = via;
 	policy_destroy(p);
 	if (v.action == VERDICT_DENY && is_loopback(host)) {
 		line = xasprintf("Loopback=%u", port);

@@ -287,6 +287,9 @@ static void print_network(const struct js *app)
 	field_list("allow", js_get(app, "allow"));
 	field_list("deny", js_get(app, "deny"));
 	field_list("addresses", js_get(app, "allow_address"));
+	if (js_str(app, "upstream_proxy"))
+		field("through", js_str(app, "upstream_proxy"));
+	field_list("not through", js_get(app, "no_proxy"));
 	print_live_rules(js_get(app, "live_rules"));
 	field_list("loopback", js_get(app, "loopback"));
 	print_loopback_apps(js_get(app, "loopback_apps"));

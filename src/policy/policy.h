@@ -108,6 +108,8 @@ const struct upstream *policy_upstream(const struct policy *p, const char *host,
 int policy_check_upstream(const char *url, struct err **e);
 int policy_check_no_proxy(const char *text, struct err **e);
 bool policy_upstream_has_password(const char *url);
+/* "http://proxy:3128" of a good URL, without user and password; else NULL. Owned by caller. */
+char *policy_upstream_shown(const char *url);
 
 /* Syntax checks for the unit reader (no policy needed): 0, or -1 with the reason. */
 int policy_check_host_rule(const char *text, struct err **e);

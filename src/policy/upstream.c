@@ -238,6 +238,15 @@ int policy_check_no_proxy(const char *text, struct err **e)
 	return strchr(text, '/') ? no_proxy_net(text, &net, e) : policy_check_deny_rule(text, e);
 }
 
+char *policy_upstream_shown(const char *url)
+{
+	struct upstream *u = upstream_parse(url, NULL);
+	char *shown = u ? xstrdup(u->shown) : NULL;
+
+	upstream_free(u);
+	return shown;
+}
+
 bool policy_upstream_has_password(const char *url)
 {
 	return strchr(url, '@') != NULL;

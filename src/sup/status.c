@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "config.h"
 #include "monitor/usage.h"
+#include "policy/policy.h"
 #include <dirent.h>
 #include <sys/wait.h>
 
@@ -245,6 +246,15 @@ static struct js *loopback_apps(const struct app *a)
 	return out;
 }
 
+/* Without its password. */
+static void add_upstream(struct js *o, const struct unit *u)
+{
+	CLEANUP_FREE char *shown = policy_upstream_shown(u->upstream_proxy);
+
+	js_add_str(o, "upstream_proxy", shown);
+	js_add(o, "no_proxy", list_js(&u->no_proxy));
+}
+
 /* Of the definition in force: what the running process was started with. */
 static void add_rules(struct js *o, const struct app *a)
 {
@@ -261,6 +271,8 @@ static void add_rules(struct js *o, const struct app *a)
 	js_add(o, "allow", list_js(&u->allow));
 	js_add(o, "deny", list_js(&u->deny));
 	js_add(o, "allow_address", list_js(&u->allow_address));
+	if (u->upstream_proxy)
+		add_upstream(o, u);
 	js_add(o, "live_rules", live_rules(a));
 	js_add(o, "secrets", list_js(&u->secret));
 	for (size_t i = 0; i < u->n_loopback; i++)

@@ -313,12 +313,19 @@ def test_an_app(lab, sup):
     assert sup.run("box", "result = bare('curl', '-sS', 'https://b.test/')")[0] != 0
     # a program of the jail cannot make the parent reach what is not allowed: it does not reach the parent
     assert sup.run("box", f"result = connect('{PARENT}:8888')")[0] == 403
-    assert sup.run("box", f"result = dial('{PARENT}', 8888)") != "connected"
+    said = sup.run("box", f"result = read_from('{PARENT}', 8888, b'CONNECT b.test:443 HTTP/1.0\\r\\n\\r\\n')")
+    assert "HTTP" not in said, said
+
+    shown = sup.sbxsv("check", "--allow", "box", "a.test:443").out
+    assert f"the proxy http://{PARENT}:8888 resolves it (box.app:" in shown, shown
+    assert "resolves to must be public" in sup.sbxsv("check", "--allow", "box", "direct.test:80").out
+    status = sup.status("box")
+    assert status["upstream_proxy"] == f"http://{PARENT}:8888" and status["no_proxy"] == ["direct.test"]
 
     with open(sup.unit_path("box")) as f:
         unit = f.read()
     shown = json.dumps([sup.status(), sup.status("box"), sup.events("box")])
-    shown += sup.sbxsv("cat", "box", "--effective").out + sup.sbxsv("check").out
+    shown += sup.sbxsv("cat", "box", "--effective").out + sup.sbxsv("status", "box").out + sup.sbxsv("check").out
     with open(f"/proc/{sup.status()['supervisor']['proxy']['pid']}/cmdline") as f:
         shown += f.read()
     assert "alice" not in shown and "p.w_1" not in shown
