@@ -21,3 +21,4 @@ proxy_quick_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 EXTRA_DIST += tests/lib/services.py tests/lib/wiretap.py tests/it/clients/Get.java tests/it/clients/get.go tests/it/clients/get.mjs \
 	tests/it/clients/get.py
 EXTRA_DIST += tests/it/test_clients_web.py tests/it/test_clients_tools.py
+EXTRA_DIST += tests/it/test_clients_live.py tests/it/test_clients_refused.py

@@ -192,5 +192,5 @@ class Tap:
                 names.append(question(data, 14)[0].lower())
         elif proto == 17 and port == 53:
             names.append(question(body[8:])[0].lower())
-        elif proto != 58:  # neighbour discovery is no traffic of an app
+        elif proto not in (0, 58):  # neighbour discovery and multicast reports are no traffic of an app
             self.others.append((proto, to, port))
