@@ -303,3 +303,34 @@ def test_a_flood_of_datagrams():
         denied = [m for m in s.proxy.messages if m["t"] == "denied"]
         assert len(denied) < 1000 and any(m["host"] == "(other targets)" for m in denied)
         s.close()
+
+
+@netlab.isolated
+def test_what_counts_as_one_lookup():
+    """A, AAAA and HTTPS, and the same once more as glibc does; then it is another. Other types count each."""
+    with netlab.Lab() as lab:
+        s = Setup(lab)
+        counted = lambda: s.proxy.counters("notes")["out_denied"]
+        for kind in (wiretap.A, wiretap.AAAA, wiretap.HTTPS, wiretap.AAAA, wiretap.A):
+            assert s.ask("b.test", kind=kind).rcode == wiretap.NXDOMAIN
+        assert counted() == 1
+        s.ask("b.test")
+        assert counted() == 2
+        for _ in range(3):
+            s.ask("b.test", kind=wiretap.TXT)
+        assert counted() == 5
+        # many names at once, each with both its questions
+        names = [f"n{i}.evil.test" for i in range(8)]
+        for kind in (wiretap.AAAA, wiretap.A):
+            for n in names:
+                s.ask(n, kind=kind)
+        assert counted() == 13
+        # messages that are no question, and names that are no host's
+        with s.socket() as c:
+            for m in (b"\x12\x34\1\0\0\2" + bytes(6), wiretap.ask("a b.test"), wiretap.ask("a.test")[:-2]):
+                c.send(m)
+                c.recv(4096)
+        assert counted() == 14
+        hosts = {m["host"] for m in s.proxy.messages if m["t"] == "denied"}
+        assert hosts == {"b.test", "(no host name)", *names}, hosts
+        s.close()
