@@ -95,6 +95,11 @@ void fds_give_back(size_t n)
 	fds -= n;
 }
 
+void fds_hold(size_t n)
+{
+	fds += n;
+}
+
 static void say_exhausted(const char *what)
 {
 	static int64_t last = -LOG_EVERY_MS;

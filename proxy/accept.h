@@ -52,3 +52,4 @@ void conns_sub(struct conns *c, bool dialled); /* ...and that was said */
  * closed, or has become part of a connection. */
 size_t fds_take(size_t n);
 void fds_give_back(size_t n);
+void fds_hold(size_t n); /* those that are here already, whether there is room or not: listeners */

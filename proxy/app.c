@@ -73,6 +73,8 @@ void app_set_gate(struct app *a, enum gate gate)
 void app_drop(struct app *a)
 {
 	a->launch = 0;
+	fds_give_back(a->jail_fds);
+	a->jail_fds = 0;
 	forward_drop(a->forward);
 	loopback_destroy(a->loopback);
 	a->loopback = NULL;

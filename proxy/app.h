@@ -43,6 +43,7 @@ struct app {
 
 	enum gate gate;
 	uint64_t launch; /* 0: no jail */
+	size_t jail_fds; /* its egress listeners and DNS sockets, in the budget of accept.h */
 
 	struct forward *forward;        /* host listeners, pool, inbound connections */
 	struct loopback *loopback;      /* Loopback= listeners of this launch */

@@ -325,6 +325,8 @@ static void on_jail(struct app *a, const struct js *m, int *fds, size_t n)
 		return;
 	}
 	a->launch = (uint64_t)launch;
+	a->jail_fds = n - js_len(loopback);
+	fds_hold(a->jail_fds);
 	if (egress || js_len(transparent))
 		a->egress = egress_create(a, egress ? TAKE_FD(*fds) : -1);
 	fds += egress;

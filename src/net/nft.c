@@ -187,13 +187,15 @@ static void match_new_tcp(struct batch *b)
 	go_on_if(b, NFT_CMP_EQ, &syn, sizeof syn);
 }
 
-/* Port 53 has listeners of its own, on every address. */
-static void match_not_dns(struct batch *b)
+/* Port 53 has listeners of its own, on every address; a connection to port 0 would be an accepted socket
+ * without a port. */
+static void match_port(struct batch *b)
 {
-	static const uint8_t dns[2] = {0, 53};
+	static const uint8_t dns[2] = {0, 53}, none[2];
 
 	load_bytes(b, NFT_PAYLOAD_TRANSPORT_HEADER, 2, sizeof dns);
 	go_on_if(b, NFT_CMP_NEQ, dns, sizeof dns);
+	go_on_if(b, NFT_CMP_NEQ, none, sizeof none);
 }
 
 static void rule_v4(struct batch *b)
@@ -207,7 +209,7 @@ static void rule_v4(struct batch *b)
 	go_on_if(b, NFT_CMP_NEQ, &loopback, 1);
 	load_bytes(b, NFT_PAYLOAD_NETWORK_HEADER, offsetof(struct iphdr, daddr), sizeof proxy);
 	go_on_if(b, NFT_CMP_NEQ, &proxy, sizeof proxy);
-	match_not_dns(b);
+	match_port(b);
 	tproxy(b, NFPROTO_IPV4, &to, sizeof to);
 }
 
@@ -219,7 +221,7 @@ static void rule_v6(struct batch *b)
 	(void)inet_pton(AF_INET6, NET_TPROXY_ADDRESS6, &to);
 	load_bytes(b, NFT_PAYLOAD_NETWORK_HEADER, offsetof(struct ip6_hdr, ip6_dst), sizeof loopback);
 	go_on_if(b, NFT_CMP_NEQ, &loopback, sizeof loopback);
-	match_not_dns(b);
+	match_port(b);
 	tproxy(b, NFPROTO_IPV6, &to, sizeof to);
 }
 

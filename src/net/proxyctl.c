@@ -448,7 +448,7 @@ static int make_crash_page(struct proxyctl *p, struct err **e)
 {
 	void *m;
 
-	p->crash_fd = memfd_create("sbxsv-proxy-status", MFD_CLOEXEC);
+	p->crash_fd = pc_memfd("sbxsv-proxy-status");
 	if (p->crash_fd < 0 || ftruncate(p->crash_fd, CRASH_PAGE_BYTES) < 0)
 		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be made");
 	m = mmap(NULL, CRASH_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->crash_fd, 0);

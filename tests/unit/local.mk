@@ -118,6 +118,14 @@ test_net_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_net_LDADD = libnet.a $(BASE_LIBS) $(MNL_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_nft
+TESTS += test_nft
+endif
+test_nft_SOURCES = tests/unit/test_nft.c
+test_nft_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_nft_LDADD = libnet.a $(BASE_LIBS) $(MNL_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_plan test_plan_fs test_plan_random
 TESTS += test_plan test_plan_fs test_plan_random
 endif

@@ -26,6 +26,8 @@ struct jail {
 	struct net_inside_result made;
 };
 
+static bool without_v6; /* the children's namespace has none */
+
 static void put(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -49,6 +51,8 @@ static void child(int sock, const struct net_plan *p)
 	put("/proc/self/uid_map", map);
 	(void)snprintf(map, sizeof map, "%u %u 1", gid, gid);
 	put("/proc/self/gid_map", map);
+	if (without_v6)
+		put("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
 	fds[0] = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
 	fds[1] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	fds[2] = net_open_diag(NULL);
@@ -175,6 +179,73 @@ static void arrives(const struct jail *j, const char *to, uint16_t port, int lis
 	assert_int_equal(accept(listener, NULL, NULL), -1);
 }
 
+/* A datagram socket inside: net_make_sockets() makes TCP only, so a child joins. */
+static int udp_inside(const struct jail *j, int family)
+{
+	int sp[2], fd = -1;
+	size_t n;
+	pid_t pid;
+	char c;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sp), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (setns(j->userns, CLONE_NEWUSER) < 0 || setns(j->netns, CLONE_NEWNET) < 0)
+			_exit(1);
+		fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		_exit(fd < 0 || fd_send(sp[1], "x", 1, &fd, 1) < 0);
+	}
+	assert_int_equal(fd_recv(sp[0], &c, 1, &fd, 1, &n), 1);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	(void)close(sp[0]);
+	(void)close(sp[1]);
+	return fd;
+}
+
+static void ask_and_answer(const struct jail *j, const char *server)
+{
+	int family = strchr(server, ':') ? AF_INET6 : AF_INET, c = udp_inside(j, family);
+	int s = find(j, NET_DNS_UDP, 53, family);
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(53)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(53)};
+	struct sockaddr_storage from;
+	char data[16], control[128] = {0};
+	struct iovec io = {.iov_base = data, .iov_len = sizeof data};
+	struct msghdr m = {.msg_name = &from,
+			   .msg_namelen = sizeof from,
+			   .msg_iov = &io,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof control};
+	struct cmsghdr *h;
+
+	assert_int_equal(
+		inet_pton(family, server, family == AF_INET ? (void *)&v4.sin_addr : (void *)&v6.sin6_addr),
+		1);
+	/* connected: it takes an answer from nobody else */
+	assert_int_equal(family == AF_INET ? connect(c, (struct sockaddr *)&v4, sizeof v4)
+					   : connect(c, (struct sockaddr *)&v6, sizeof v6),
+			 0);
+	assert_int_equal(send(c, "who", 3, 0), 3);
+	assert_int_equal(recvmsg(s, &m, 0), 3);
+	h = CMSG_FIRSTHDR(&m);
+	assert_non_null(h);
+	if (family == AF_INET) {
+		struct in_pktinfo *i = (struct in_pktinfo *)(void *)CMSG_DATA(h);
+
+		assert_int_equal(h->cmsg_type, IP_PKTINFO);
+		i->ipi_spec_dst = i->ipi_addr;
+		i->ipi_ifindex = 0;
+	} else {
+		assert_int_equal(h->cmsg_type, IPV6_PKTINFO);
+	}
+	io.iov_len = 3;
+	assert_int_equal(sendmsg(s, &m, 0), 3);
+	(void)fd_set_nonblock(c, true);
+	assert_int_equal(recv(c, data, sizeof data, 0), 3);
+	(void)close(c);
+}
+
 static void test_inside(void **state)
 {
 	const uint16_t ports[] = {5432, 6379};
@@ -258,6 +329,7 @@ static void test_rules(void **state)
 	arrives(&j, "::ffff:8.8.8.8", 5432, v4, "8.8.8.8:5432");
 	arrives(&j, "::ffff:8.8.8.8", NET_PROXY_PORT, v4, "8.8.8.8:3128");
 	arrives(&j, "::ffff:198.18.0.3", NET_TPROXY_PORT, v4, "198.18.0.3:3128");
+	assert_int_not_equal(try_connect(&j, "::ffff:8.8.8.8", 0), 0);
 	arrives(&j, "fe80::1", 22, v6, "[fe80::1]:22");
 	arrives(&j, "64:ff9b::198.18.0.3", NET_TPROXY_PORT, v6, "[64:ff9b::c612:3]:3128");
 	jail_end(&j);
@@ -292,6 +364,50 @@ static void test_ports(void **state)
 	arrives(&j, "::ffff:127.0.0.1", 53, find(&j, NET_LOOPBACK, 53, AF_INET), "127.0.0.1:53");
 	assert_int_equal(try_connect(&j, "::ffff:8.8.8.8", 443), ECONNREFUSED);
 	assert_int_equal(try_connect(&j, "::ffff:8.8.8.8", 8080), ECONNREFUSED);
+	jail_end(&j);
+}
+
+static void test_without_v6(void **state)
+{
+	const uint16_t loopback[] = {5432}, ports[] = {80};
+	struct net_plan p = {
+		.egress = true, .loopback = loopback, .n_loopback = 1, .ports = ports, .n_ports = 1};
+	struct jail j;
+
+	(void)state;
+	if (access("/proc/sys/net/ipv6", F_OK) < 0)
+		skip();
+	for (int i = 0; i < 2; i++) {
+		p.ports_only = i;
+		without_v6 = true;
+		jail_start(&j, &p);
+		without_v6 = false;
+		assert_false(j.made.v6);
+		assert_int_equal(j.n, 5);
+		if (j.made.capture == NET_CAPTURE_PORTS)
+			arrives(&j, "::ffff:8.8.8.8", 80, find(&j, NET_TRANSPARENT, 80, AF_INET),
+				"8.8.8.8:80");
+		else
+			arrives(&j, "::ffff:8.8.8.8", 22, find(&j, NET_TRANSPARENT, 0, AF_INET),
+				"8.8.8.8:22");
+		arrives(&j, "::ffff:127.0.0.1", 5432, find(&j, NET_LOOPBACK, 5432, AF_INET),
+			"127.0.0.1:5432");
+		jail_end(&j);
+	}
+}
+
+/* A question on every address, and an answer from there. */
+static void test_dns_sockets(void **state)
+{
+	static const char *const servers[] = {"127.0.0.1", "10.1.2.3", "198.18.0.1", "::1", "fd00::53"};
+	struct net_plan p = {.egress = true};
+	struct jail j;
+
+	(void)state;
+	jail_start(&j, &p);
+	assert_true(find(&j, NET_DNS_UDP, 53, AF_INET) >= 0 && find(&j, NET_DNS_UDP, 53, AF_INET6) >= 0);
+	for (size_t i = 0; i < ELEMENTS(servers); i++)
+		ask_and_answer(&j, servers[i]);
 	jail_end(&j);
 }
 
@@ -345,6 +461,8 @@ int main(void)
 		cmocka_unit_test(test_inside),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_without_v6),
+		cmocka_unit_test(test_dns_sockets),
 		cmocka_unit_test(test_make_sockets_many),
 		cmocka_unit_test(test_make_sockets_errors),
 		cmocka_unit_test(test_too_many),
