@@ -186,7 +186,9 @@ class Live:
             return f"refused, but dialled: {where}"
         if want == "bad-request" and names:
             return f"no valid request, but a name was looked up: {where}"
-        if end == "open" or (got and status[0] != "4" and status not in ("501", "505")) or \
+        if got.startswith(b"\0\x5b") and end == "eof":  # SOCKS4, rejected in its own words
+            return None
+        if end == "open" or (got and status[:1] != "4" and status not in ("501", "505")) or \
                 (want == "bad-request" and status == "403"):
             return f"refused in another way: {where}"
         return None
