@@ -32,7 +32,7 @@
 #define IPV6_FREEBIND 78 /* linux/in6.h, kernel 4.15 */
 #endif
 
-enum { BACKLOG = 1024, DNS_PORT = 53 };
+enum { BACKLOG = 1024 };
 enum { TRANSPARENT = 1, SHARED = 2 };
 
 static const char any4[] = "0.0.0.0", any6[] = "::";
@@ -135,7 +135,7 @@ static int with_rules(struct maker *m)
 static bool contested(const struct maker *m, uint16_t port)
 {
 	const struct net_plan *p = m->plan;
-	bool wildcard = port == DNS_PORT ||
+	bool wildcard = port == NET_DNS_PORT ||
 			(m->ret->capture == NET_CAPTURE_PORTS && listed(p->ports, p->n_ports, port));
 
 	return p->egress && wildcard && (port == NET_PROXY_PORT || listed(p->loopback, p->n_loopback, port));
@@ -160,7 +160,7 @@ static void with_listeners(struct maker *m)
 		uint16_t port = p->ports[i];
 		uint32_t before = m->ret->n;
 
-		if (port == DNS_PORT || listed(p->ports, i, port))
+		if (port == NET_DNS_PORT || listed(p->ports, i, port))
 			continue;
 		if (i < NET_PORTS_MAX && !listed(p->own, p->n_own, port) &&
 		    on_all_addresses(m, NET_TRANSPARENT, port) == 0)
@@ -175,7 +175,7 @@ static void with_listeners(struct maker *m)
 static int dns_udp(struct maker *m, int family)
 {
 	bool v4 = family == AF_INET;
-	CLEANUP_FD int s = bound(family, SOCK_DGRAM, v4 ? any4 : any6, DNS_PORT, 0);
+	CLEANUP_FD int s = bound(family, SOCK_DGRAM, v4 ? any4 : any6, NET_DNS_PORT, 0);
 	int one = 1;
 
 	if (s < 0)
@@ -187,16 +187,16 @@ static int dns_udp(struct maker *m, int family)
 	if (!v4 && (setsockopt(s, IPPROTO_IPV6, IPV6_RECVPKTINFO, &one, sizeof one) < 0 ||
 		    setsockopt(s, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one) < 0))
 		return -1;
-	return add(m, TAKE_FD(s), NET_DNS_UDP, DNS_PORT);
+	return add(m, TAKE_FD(s), NET_DNS_UDP, NET_DNS_PORT);
 }
 
 static int dns(struct maker *m)
 {
 	if (dns_udp(m, AF_INET) < 0 || (m->ret->v6 && dns_udp(m, AF_INET6) < 0))
 		return -1;
-	if (listed(m->plan->own, m->plan->n_own, DNS_PORT))
+	if (listed(m->plan->own, m->plan->n_own, NET_DNS_PORT))
 		return 0; /* an app that serves TCP there asks by UDP */
-	return on_all_addresses(m, NET_DNS_TCP, DNS_PORT);
+	return on_all_addresses(m, NET_DNS_TCP, NET_DNS_PORT);
 }
 
 static int egress(struct maker *m, struct err **e)
@@ -212,7 +212,7 @@ static int egress(struct maker *m, struct err **e)
 	if (m->ret->capture == NET_CAPTURE_PORTS)
 		with_listeners(m);
 	if (dns(m) < 0)
-		return err_sys(e, errno, "cannot listen on port %d inside", DNS_PORT);
+		return err_sys(e, errno, "cannot listen on port %d inside", NET_DNS_PORT);
 	return 0;
 }
 

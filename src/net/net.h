@@ -19,6 +19,7 @@
 #define NET_TPROXY_ADDRESS  "198.18.0.3"
 #define NET_TPROXY_ADDRESS6 "64:ff9b::198.18.0.3"
 #define NET_TPROXY_PORT     NET_PROXY_PORT
+#define NET_DNS_PORT        53
 
 enum {
 	NET_PORTS_MAX = 32,    /* listeners of the fallback, each v4 and v6 */

@@ -55,6 +55,7 @@ void app_free(struct app *a)
 	free(a->launch_error);
 	free(a->run_user);
 	free(a->capture);
+	free(a->caught);
 	strv_clear(&a->hidden);
 	free(a->reason);
 	free(a->hint);

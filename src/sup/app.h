@@ -119,6 +119,11 @@ struct app {
 	char *program;              /* likewise */
 	uid_t judge_uid;
 	gid_t judge_gid;
+	/* Without nf_tables: the ports caught in its jail; NULL: all, or none. */
+	struct net_ports {
+		uint16_t v[NET_PORTS_MAX];
+		size_t n;
+	} *caught;
 	char *capture; /* how its connections are caught, net_capture_text(); NULL: not known, or no jail */
 	bool reaches_out; /* its jail was made with a way to the network */
 	struct loopback *loopback; /* Loopback= ports of its jail */

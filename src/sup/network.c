@@ -83,9 +83,44 @@ int network_swap_rules(struct app *a, struct liverules *rules, struct err **e)
 	return 0;
 }
 
+static bool port_listed(const struct net_ports *p, uint16_t port)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (p->v[i] == port)
+			return true;
+	return false;
+}
+
+static bool own_port(const struct unit *u, uint16_t port)
+{
+	for (size_t i = 0; i < u->n_listen; i++)
+		if (u->listen[i].app_port == port)
+			return true;
+	return false;
+}
+
+/* Listeners are made at launch, for the ports of the rules of then. */
+static bool misses_port(const struct app *a)
+{
+	struct policy *rules = network_policy(a->unit, &a->live, NULL);
+	struct net_ports now;
+	bool more, missing = false;
+
+	if (!rules)
+		return false;
+	now.n = policy_ports(rules, now.v, ELEMENTS(now.v), &more);
+	policy_destroy(rules);
+	for (size_t i = 0; i < now.n; i++)
+		missing |= !port_listed(a->caught, now.v[i]) && !own_port(a->unit, now.v[i]) &&
+			   now.v[i] != NET_DNS_PORT;
+	return missing;
+}
+
 bool network_restart_needed(const struct app *a)
 {
-	return app_alive(a) && !a->no_jail && a->unit && !a->reaches_out && network_egress(a) != EGRESS_OFF;
+	if (!app_alive(a) || a->no_jail || !a->unit || network_egress(a) == EGRESS_OFF)
+		return false;
+	return !a->reaches_out || (a->caught && misses_port(a));
 }
 
 int network_apply(struct app *a, struct err **e)
@@ -183,6 +218,19 @@ int network_inside(void *data, struct launch_sockets *out, struct err **e)
 	return 0;
 }
 
+static void remember_capture(struct app *a, const struct net_inside_result *made)
+{
+	free(a->capture);
+	a->capture = net_capture_text(made);
+	free(TAKE_PTR(a->caught));
+	if (made->capture != NET_CAPTURE_PORTS)
+		return;
+	a->caught = xcalloc(1, sizeof *a->caught);
+	for (uint32_t i = 0; i < made->n && a->caught->n < ELEMENTS(a->caught->v); i++)
+		if (made->of[i].kind == NET_TRANSPARENT && !port_listed(a->caught, made->of[i].port))
+			a->caught->v[a->caught->n++] = made->of[i].port;
+}
+
 void network_attach(struct app *a, struct launch_done *done)
 {
 	struct net_inside_result made;
@@ -198,8 +246,7 @@ void network_attach(struct app *a, struct launch_done *done)
 	memcpy(&made, done->sockets.facts, sizeof made);
 	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
-	free(a->capture);
-	a->capture = net_capture_text(&made);
+	remember_capture(a, &made);
 	for (size_t i = 0; i < jail.n_loopback; i++)
 		jail.loopback[i].to = loopback_host(a, jail.loopback[i].port);
 	proxyctl_set_jail(a->sup->proxy, a->name, &jail);
@@ -210,6 +257,7 @@ void network_attach(struct app *a, struct launch_done *done)
 void network_detach(struct app *a)
 {
 	free(TAKE_PTR(a->capture));
+	free(TAKE_PTR(a->caught));
 	loopback_forget(a);
 	fd_close_many(&a->userns_fd, 1);
 	fd_close_many(&a->netns_fd, 1);

@@ -354,6 +354,15 @@ def test_ports_without_a_listener_are_told(lab, sup):
     assert mechanism(sup, "few") == f"listed ports only (no nf_tables: {PORTS_ONLY} is set)"
     # the app's own port is its own
     assert sup.run("own", "result = peer") == "127.0.0.1" or sup.run("own", "result = peer") == "::ffff:127.0.0.1"
+    # a port that comes later waits for the next start, and that is said
+    assert not sup.peek("few").get("restart_needed")
+    sup.ok("allow", "few", "b.test:5003")
+    assert not sup.peek("few").get("restart_needed")
+    sup.ok("allow", "few", "b.test:6000")
+    assert sup.peek("few")["restart_needed"]
+    sup.ok("restart", "few")
+    sup.wait_state("few", "running")
+    assert not sup.peek("few").get("restart_needed")
     # the explicit proxy has no such limits
     assert sup.run("some", "result = connect('b.test:5100')[0]") == 403
     doctor = sup.sbxsv("doctor", "--refresh")
