@@ -1,5 +1,6 @@
 #include "proxy/first.h"
 #include "proxy/request.h"
+#include <stdbool.h>
 #include <string.h>
 #include <strings.h>
 
@@ -49,4 +50,53 @@ enum first first_bytes(const char *buf, size_t len)
 		if (strncasecmp(p, "HTTP/", 5) == 0)
 			return FIRST_HTTP;
 	return FIRST_RAW;
+}
+
+/* --- as it passes --- */
+
+enum { BEFORE, WORD, REST };
+
+static bool is_token_byte(char c) /* RFC 9110 5.6.2 */
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+/* "HTTP/" in any case. None of its beginnings ends in another one, so a mismatch begins anew. */
+static bool match_version(struct line_watch *w, char c)
+{
+	static const char version[] = "http/";
+	char low = c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+
+	w->match = low == version[w->match] ? (uint8_t)(w->match + 1) : low == version[0] ? 1 : 0;
+	return w->match == sizeof version - 1;
+}
+
+enum line first_line(struct line_watch *w, const char *buf, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		char c = buf[i];
+
+		switch (w->phase) {
+		case BEFORE:
+			if (is_blank(c))
+				continue;
+			if (!is_token_byte(c))
+				return LINE_OVER;
+			w->phase = WORD;
+			continue;
+		case WORD:
+			if (c == ' ' || c == '\t')
+				w->phase = REST;
+			else if (!is_token_byte(c))
+				return LINE_OVER;
+			continue;
+		default:
+			if (c == '\n' || c == 0)
+				return LINE_OVER;
+			if (match_version(w, c))
+				return LINE_HTTP;
+		}
+	}
+	return LINE_MORE;
 }

@@ -25,10 +25,11 @@ struct hello {
 	bool second;  /* after a HelloRetryRequest */
 };
 
-struct later { /* the ClientHello was judged; another one may come */
-	struct sni_after after;
+struct later {                        /* what was said passed; something more may come */
+	struct sni_after after;       /* another ClientHello */
 	uint8_t held[SNI_AFTER_HELD]; /* the beginning of a record */
 	size_t n;
+	struct line_watch line; /* or the rest of a request's first line */
 };
 
 void hello_free(struct hello *h)
@@ -230,6 +231,49 @@ static bool http_judge(struct outgoing *c)
 	return alive;
 }
 
+/* --- neither --- */
+
+static enum line watch(struct outgoing *c, struct line_watch *line, const char *data, size_t len)
+{
+	enum line what;
+
+	crash_page_enter(c->app);
+	what = first_line(line, data, len);
+	crash_page_leave();
+	return what;
+}
+
+static bool on_line(struct relay *r, char *data, size_t len)
+{
+	struct outgoing *c = container_of(r, struct outgoing, relay);
+	enum line what = watch(c, &c->later->line, data, len);
+
+	if (what == LINE_HTTP)
+		return cut(c, "HTTP", "a request whose method is not in capitals");
+	if (!len || what == LINE_OVER) {
+		r->half[0].tap = NULL;
+		later_free(TAKE_PTR(c->later));
+	}
+	return len ? relay_push(r, 0, data, len) : relay_finish(r, 0);
+}
+
+static bool raw_judge(struct outgoing *c)
+{
+	struct line_watch line = {0};
+	enum line what = watch(c, &line, c->hello->buf, c->hello->len);
+
+	if (what == LINE_HTTP)
+		return cut(c, "HTTP", "a request whose method is not in capitals");
+	if (!pass(c))
+		return false;
+	if (what == LINE_MORE) {
+		c->later = xcalloc(1, sizeof *c->later);
+		c->later->line = line;
+		c->relay.half[0].tap = on_line;
+	}
+	return true;
+}
+
 static bool hello_judge(struct outgoing *c)
 {
 	struct hello *h = c->hello;
@@ -255,7 +299,7 @@ static bool hello_judge(struct outgoing *c)
 			return cut(c, "HTTP", "HTTP/2 without TLS, whose requests cannot be judged");
 		break;
 	case FIRST_RAW:
-		break;
+		return raw_judge(c);
 	}
 	return pass(c);
 }

@@ -246,6 +246,7 @@ def test_http():
                     b"GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
                     b"GET http://a.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n", b"\r\n\r\nGET / HTTP/1.1\r\nHost: b.test\r\n\r\n",
                     b"CONNECT b.test:443 HTTP/1.1\r\nHost: b.test:443\r\n\r\n", b"BREW / HTTP/1.1\r\nHost: b.test\r\n\r\n",
+                    b"get / HTTP/1.1\r\nHost: b.test\r\n\r\n",
                     b"GET / HTTP/1.1\nHost: b.test\n\n", b"GET / HTTP/1.1\r\nHost: a.test\r\nHost: b.test\r\n\r\n",
                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n"
                     b"Transfer-Encoding: chunked\r\n\r\n"):
@@ -285,6 +286,16 @@ def test_http():
         with c, http.client.HTTPResponse(c) as r:
             r.begin()
             assert json.loads(r.read())["path"] == "/slow"
+        c = s.open("a.test", 80)  # in pieces, of which the first do not look like it
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            for b in b"get / HTTP/1.1\r\nHost: b.test\r\n\r\n":
+                c.sendall(bytes([b]))
+                time.sleep(0.002)
+            assert is_cut(lambda: c.recv(1))
+        except OSError:
+            pass  # the reset came to a send
+        s.proxy.wait("denied", match=lambda m: "capitals" in m["rule"])
         # SniPolicy=off: what is said inside is the app's business
         s.rules(allow=["a.test"], sni_match=False)
         status, _, body = s.http("a.test", b"GET / HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n")

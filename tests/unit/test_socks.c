@@ -123,12 +123,43 @@ static void test_first(void **state)
 	assert_int_equal(first_bytes(b.p, b.len), FIRST_HTTP); /* never passed on unread */
 }
 
+static void test_line(void **state)
+{
+	static const struct {
+		const char *text;
+		enum line want;
+	} cases[] = {
+		{"get / HTTP/1.1\r\n", LINE_HTTP},
+		{"\r\nGet\t/\thttp/1.0\n", LINE_HTTP},
+		{"g.t / HHTTP/", LINE_HTTP},
+		{"get /\r\nHTTP/1.1", LINE_OVER},
+		{"early", LINE_MORE},
+		{"get / HTTP", LINE_MORE},
+		{"SSH-2.0-x HTTP\r\n", LINE_OVER},
+		{"SSH-2.0-x\r\n", LINE_OVER},
+		{"{\"a\": 1}", LINE_OVER},
+		{"\1\2", LINE_OVER},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(cases); i++) {
+		struct line_watch whole = {0}, pieces = {0};
+		enum line r = LINE_MORE;
+
+		assert_int_equal(first_line(&whole, cases[i].text, strlen(cases[i].text)), cases[i].want);
+		for (const char *p = cases[i].text; *p && r == LINE_MORE; p++)
+			r = first_line(&pieces, p, 1);
+		assert_int_equal(r, cases[i].want);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_targets),
 		cmocka_unit_test(test_messages),
 		cmocka_unit_test(test_first),
+		cmocka_unit_test(test_line),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
