@@ -2,6 +2,7 @@
  * allow, deny: rules for the running app, for a time, or for good. At run time the supervisor does it all; --save
  * writes the drop-in here, with or without a supervisor, and then asks it to read and apply that.
  */
+#include "cli/allow_path.h"
 #include "cli/remote.h"
 #include "cli/subject.h"
 #include "cli/table.h"
@@ -155,7 +156,7 @@ static void edit(struct edits *x, enum policy_key key, char *text, bool remove)
 {
 	strv_take(&x->texts, text);
 	VEC_GROW(x->v, x->n, x->cap);
-	x->v[x->n++] = (struct unit_edit){policy_key_name(key), text, remove};
+	x->v[x->n++] = (struct unit_edit){.key = policy_key_name(key), .text = text, .remove = remove};
 }
 
 static int bad_rule(const char *host, const struct err *e)
@@ -375,6 +376,11 @@ static int run(struct cli *c, const struct cli_args *a, const struct command *cm
 
 static int run_allow(struct cli *c, const struct cli_args *a)
 {
+	if (allow_path_asked(a) && cli_has(a, OPT_FOR))
+		return cli_usage(&cmd_allow,
+				 "allow: a path is granted for good, by starting the app again: no --for");
+	if (allow_path_asked(a))
+		return allow_path(c, a);
 	return run(c, a, &cmd_allow, false);
 }
 
@@ -390,12 +396,24 @@ static const struct cli_option options[] = {
 	{0, NULL, NULL, NULL},
 };
 
+static const struct cli_option allow_options[] = {
+	{OPT_ALLOW_READ, "read", "PATH",
+	 "no host but a path: the app may read it; for good, and it is started again"},
+	{OPT_ALLOW_WRITE, "write", "PATH", "likewise: it may read and write it"},
+	{OPT_ALLOW_SOCKET, "unix-socket", "PATH", "likewise: it may connect to this socket"},
+	{OPT_FOR, "for", "TIME", "for so long: 30s, 10m, 1h (default: until the supervisor ends)"},
+	{OPT_SAVE, "save", NULL,
+	 "for good: written into NAME.app.d/50-allow.conf, with or without a supervisor"},
+	{0, NULL, NULL, NULL},
+};
+
 const struct command cmd_allow = {
 	.name = "allow",
-	.usage = "allow APP HOST[:PORT]... [--for TIME|--save] [--json]",
-	.help = "let an app reach a site, or an address and port, at once and without a restart",
+	.usage = "allow APP HOST[:PORT]... [--for TIME|--save] [--json] | allow APP "
+		 "--read|--write|--unix-socket PATH...",
+	.help = "let an app reach a site or an address, at once; or see a path, by starting it again",
 	.flags = CLI_JSON,
-	.options = options,
+	.options = allow_options,
 	.fn = run_allow,
 };
 const struct command cmd_deny = {

@@ -26,7 +26,7 @@ static const char head[] =
 
 struct lines {
 	struct strv v; /* without newlines */
-	size_t at;     /* behind the last key of the last [Network]; 0: there is none */
+	size_t at;     /* behind the last key of the last section of that name; 0: there is none */
 };
 
 static void split(const char *text, struct strv *ret)
@@ -91,43 +91,59 @@ static bool edit_line(char **line, const struct unit_edit *v, size_t n)
 	return changed;
 }
 
+static const char *section_of(const struct unit_edit *v, size_t n)
+{
+	return n && v[0].path ? "[Sandbox]" : "[Network]";
+}
+
 static void read_lines(const char *text, const struct unit_edit *v, size_t n, struct lines *ret)
 {
 	CLEANUP_STRV struct strv all = {0};
-	bool network = false;
+	const char *section = section_of(v, n);
+	bool inside = false;
 
 	split(text, &all);
 	for (size_t i = 0; i < all.n; i++) {
 		char *line = TAKE_PTR(all.v[i]);
 
 		if (line[0] == '[')
-			network = str_starts(line, "[Network]");
-		if (network)
+			inside = str_starts(line, section);
+		if (inside)
 			(void)edit_line(&line, v, n);
 		if (!line)
 			continue;
-		if (network && line[0] != '#' && line[0] != ';' && line[strspn(line, " \t\r")])
+		if (inside && line[0] != '#' && line[0] != ';' && line[strspn(line, " \t\r")])
 			ret->at = ret->v.n + 1;
 		strv_take(&ret->v, line);
 	}
 }
 
-/* Does [Network] say it already, behind the last line that clears the key? */
+/* A path is a whole line: it may have blanks. */
+static bool is_value(const char *value, const struct unit_edit *edit)
+{
+	CLEANUP_FREE char *rest = NULL;
+
+	if (!edit->path) {
+		rest = without(value, edit->text);
+		return rest != NULL;
+	}
+	rest = xstrdup(value);
+	return str_eq(str_trim(rest), edit->text);
+}
+
+/* Does the section say it already, behind the last line that clears the key? */
 static bool says(const struct lines *l, const struct unit_edit *edit)
 {
-	bool network = false, found = false;
+	bool inside = false, found = false;
 
 	for (size_t i = 0; i < l->v.n; i++) {
 		const char *line = l->v.v[i], *value;
-		CLEANUP_FREE char *rest = NULL;
 
 		if (line[0] == '[')
-			network = str_starts(line, "[Network]");
-		value = network ? value_of(line, edit->key) : NULL;
-		if (!value)
-			continue;
-		rest = without(value, edit->text);
-		found = *value && (found || rest);
+			inside = str_starts(line, section_of(edit, 1));
+		value = inside ? value_of(line, edit->key) : NULL;
+		if (value)
+			found = *value && (found || is_value(value, edit));
 	}
 	return found;
 }
@@ -156,7 +172,7 @@ char *unit_edit_text(const char *text, const struct unit_edit *v, size_t n)
 		if (!l.at) {
 			if (l.v.n)
 				strv_add(&l.v, "");
-			strv_add(&l.v, "[Network]");
+			strv_add(&l.v, section_of(v, n));
 			l.at = l.v.n;
 		}
 		insert(&l, xasprintf("%s=%s", v[i].key, v[i].text));

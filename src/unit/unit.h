@@ -261,9 +261,9 @@ char *unit_effective(const struct unit_dirs *d, const char *name, struct unit_pr
 
 /* --- changing a unit: what `allow --save` writes (dropin.c) --- */
 #define UNIT_ALLOW_DROPIN "50-allow.conf"
-struct unit_edit { /* of one word of a list key of [Network] */
+struct unit_edit { /* of one word of a list key of [Network], or of a path of one of [Sandbox]; all of one call alike */
 	const char *key, *text;
-	bool remove;
+	bool remove, path;
 };
 /* The text of a drop-in with the edits made: a word that is there already is not added, a line left without a word
  * goes, all other lines stay. Pure; owned by caller. */

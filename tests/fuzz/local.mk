@@ -58,3 +58,10 @@ fuzz_names_SOURCES = tests/fuzz/fuzz_names.c
 fuzz_names_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_names_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/judge
+if FUZZERS
+check_PROGRAMS += fuzz_judge
+fuzz_judge_SOURCES = tests/fuzz/fuzz_judge.c
+fuzz_judge_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_judge_LDADD = libtrace.a $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS)
+endif

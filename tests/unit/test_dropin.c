@@ -15,11 +15,11 @@
 
 #define ADD(key, text)                                                                                       \
 	{                                                                                                    \
-		(key), (text), false                                                                         \
+		(key), (text), false, false                                                                  \
 	}
 #define DROP(key, text)                                                                                      \
 	{                                                                                                    \
-		(key), (text), true                                                                          \
+		(key), (text), true, false                                                                   \
 	}
 
 static void edited(const char *before, const struct unit_edit *v, size_t n, const char *after)
@@ -52,6 +52,20 @@ static void test_add(void **state)
 	/* the last of several sections */
 	edited("[Network]\nDeny=q.com\n[App]\nNice=1\n[Network]\nAllow=\n", a, 1,
 	       "[Network]\nDeny=q.com\n[App]\nNice=1\n[Network]\nAllow=\nAllow=x.com\n");
+}
+
+/* A path is a whole line, of [Sandbox]. */
+static void test_paths(void **state)
+{
+	const struct unit_edit a[] = {{"Read", "/a b/c", false, true}}, w[] = {{"Write", "/x", false, true}};
+
+	(void)state;
+	edited("", a, 1, "[Sandbox]\nRead=/a b/c\n");
+	edited("[Network]\nAllow=x.com\n", a, 1, "[Network]\nAllow=x.com\n\n[Sandbox]\nRead=/a b/c\n");
+	edited("[Sandbox]\nRead = /a b/c \n", a, 1, "[Sandbox]\nRead = /a b/c \n");
+	edited("[Sandbox]\nRead=/a\nRead=b/c\n", a, 1, "[Sandbox]\nRead=/a\nRead=b/c\nRead=/a b/c\n");
+	edited("[Sandbox]\nRead=/x\nWrite=/x y\n\n[Log]\n", w, 1, "[Sandbox]\nRead=/x\nWrite=/x y\nWrite=/x\n\n[Log]\n");
+	edited("[Sandbox]\nWrite=/x\nWrite=\n", w, 1, "[Sandbox]\nWrite=/x\nWrite=\nWrite=/x\n");
 }
 
 static void test_contradiction(void **state)
@@ -270,7 +284,7 @@ static void test_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_add), cmocka_unit_test(test_contradiction),
+		cmocka_unit_test(test_add), cmocka_unit_test(test_contradiction), cmocka_unit_test(test_paths),
 		FILES(test_write),          FILES(test_full_disk),
 		FILES(test_in_the_way),     FILES(test_order),
 	};

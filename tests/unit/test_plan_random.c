@@ -5,6 +5,7 @@
  */
 #include "fake_fs.h"
 #include "base/file.h"
+#include "sandbox/judge.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -315,6 +316,54 @@ static void check_granted(struct world *w, const struct plan *p)
 	assert_int_not_equal(plan_decide_on_disk(p, &fs, u->working_directory, &by), PLAN_HIDE);
 }
 
+static bool at_a_link(const struct plan *p, const char *path)
+{
+	for (size_t i = 0; i < p->n_links; i++)
+		if (path_is_below(path, p->links[i].path))
+			return true;
+	return false;
+}
+
+/* What the threads of an observer are told is what plan_decide() says. */
+static void check_judge_at(const struct plan *p, const struct judge *j, const char *path)
+{
+	const struct plan_path *by;
+	struct judge_answer a;
+	CLEANUP_FREE char *rule = NULL, *hint = NULL;
+
+	if (at_a_link(p, path))
+		return;
+	judge_path(j, path, &a);
+	assert_int_equal(a.access, plan_decide(p, path, &by));
+	assert_true(!a.by == !by);
+	if (by)
+		assert_string_equal(a.by->reason, by->reason);
+	assert_int_equal(a.way, by && by->empty && strcmp(by->path, path) == 0);
+	rule = judge_rule(&a);
+	hint = judge_hint(j, "notes", JUDGE_READ, path, true, true);
+	/* never an advice to take a secret as an ordinary path */
+	if (by && str_starts(by->reason, "secret place") && hint)
+		assert_null(strstr(hint, "--read"));
+}
+
+static void check_judge(const struct plan *p)
+{
+	struct judge *j = judge_create(p);
+
+	check_judge_at(p, j, "/");
+	for (size_t i = 0; i < p->n_paths + p->n_unseen; i++) {
+		const struct plan_path *e = i < p->n_paths ? &p->paths[i] : &p->unseen[i - p->n_paths];
+		CLEANUP_FREE char *up = path_dirname(e->path), *below_it = path_join(e->path, "x/y"),
+				  *beside = xasprintf("%s-x", e->path);
+
+		check_judge_at(p, j, e->path);
+		check_judge_at(p, j, up);
+		check_judge_at(p, j, below_it);
+		check_judge_at(p, j, beside);
+	}
+	judge_destroy(j);
+}
+
 /* Nothing was asked for by way of a symlink that the app can write. */
 static void check_links(struct world *w, const struct plan *p)
 {
@@ -409,6 +458,7 @@ static bool one_world(struct rng *r)
 		check_promises(&w, p);
 		check_granted(&w, p);
 		check_links(&w, p);
+		check_judge(p);
 	}
 	current = NULL;
 	plan_free(p);
