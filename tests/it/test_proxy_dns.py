@@ -334,3 +334,56 @@ def test_what_counts_as_one_lookup():
         hosts = {m["host"] for m in s.proxy.messages if m["t"] == "denied"}
         assert hosts == {"b.test", "(no host name)", *names}, hosts
         s.close()
+
+
+@netlab.isolated
+def test_noise():
+    """Messages with bytes changed, cut, doubled and run together, by UDP and by TCP in pieces of any size: every connection ends or is
+    answered, and the next question is."""
+    import random
+    rng = random.Random(53)
+    with netlab.Lab() as lab:
+        s = Setup(lab)
+        good = [wiretap.ask(n, kind=k, extra=x, n_extra=bool(x)) for n in ("a.test", "b.test", "x.w.test", "a" * 63 + ".w.test")
+                for k in (wiretap.A, wiretap.ANY) for x in (b"", b"\0\0\x29\4\xd0\0\0\0\0\0\0", b"\0\0\x29\4\xd0\0\0\0\0\0\6\0\x0c\0\2\0\0")]
+
+        def broken():
+            m = bytearray(rng.choice(good))
+            for _ in range(rng.randrange(4)):
+                what, at = rng.randrange(4), rng.randrange(len(m)) if m else 0
+                if what == 0 and m:
+                    m[at] = rng.randrange(256)
+                elif what == 1:
+                    del m[at:at + rng.randrange(8)]
+                elif what == 2:
+                    m[at:at] = m[at:at + rng.randrange(40)]
+                else:
+                    m[at:at] = rng.randbytes(rng.randrange(5))
+            return bytes(m)
+
+        c = s.socket()
+        c.setblocking(False)
+        for i in range(5000):
+            c.send(broken())
+            if i % 20 == 0:
+                s.proxy.sync()
+                try:
+                    while a := c.recv(4096):
+                        assert a[2] & 0x80 and len(a) >= 12
+                except BlockingIOError:
+                    pass
+        for i in range(300):
+            stream = b"".join(framed(broken()) if rng.random() < 0.9 else rng.randbytes(rng.randrange(40)) for _ in range(rng.randrange(1, 12)))
+            with s.open() as t:
+                try:
+                    while stream:
+                        n = rng.randrange(1, 60)
+                        t.sendall(stream[:n])
+                        stream = stream[n:]
+                    t.shutdown(socket.SHUT_WR)
+                    while t.recv(65536):
+                        pass
+                except OSError:
+                    pass
+        assert s.ask("a.test").addresses() and s.proxy.proc.poll() is None
+        s.close()
