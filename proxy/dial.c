@@ -137,6 +137,8 @@ static void dial_more(struct dial *d)
 		if (r != ATTEMPT_UNDER_WAY)
 			return;
 		d->open++;
+		if (!loop_timer_active(&d->limit)) /* the first one: this is the start */
+			loop_timer_start(&d->limit, DIAL_LIMIT_MS);
 		if (d->next < d->n)
 			loop_timer_start(&d->stagger, DIAL_STAGGER_MS);
 		return;
@@ -186,7 +188,6 @@ static void start(struct dial *d, struct loop *l, const struct addr *v, size_t n
 		local_unmap(&d->v[i]);
 	loop_timer_init(l, &d->stagger, on_stagger, d);
 	loop_timer_init(l, &d->limit, on_limit, d);
-	loop_timer_start(&d->limit, DIAL_LIMIT_MS);
 	dial_more(d);
 }
 

@@ -190,11 +190,28 @@ int host_parse_addr(const char *text, size_t len, struct addr *ret)
 	return 0;
 }
 
+/* inet_ntop() of glibc is a sprintf(), and every connection to an address needs the text. */
+static void format4(const struct in_addr *v4, char *out)
+{
+	const uint8_t *b = (const uint8_t *)v4;
+
+	for (int i = 0; i < 4; i++) {
+		if (i)
+			*out++ = '.';
+		if (b[i] >= 100)
+			*out++ = (char)('0' + b[i] / 100);
+		if (b[i] >= 10)
+			*out++ = (char)('0' + b[i] / 10 % 10);
+		*out++ = (char)('0' + b[i] % 10);
+	}
+	*out = 0;
+}
+
 void addr_format(const struct addr *a, char out[INET6_ADDRSTRLEN])
 {
-	const void *src = a->family == AF_INET ? (const void *)&a->v4 : (const void *)&a->v6;
-
-	if (!inet_ntop(a->family, src, out, INET6_ADDRSTRLEN))
+	if (a->family == AF_INET)
+		format4(&a->v4, out);
+	else if (!inet_ntop(a->family, &a->v6, out, INET6_ADDRSTRLEN))
 		snprintf(out, INET6_ADDRSTRLEN, "?");
 }
 

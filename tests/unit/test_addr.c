@@ -188,6 +188,23 @@ static void test_parse(void **state)
 	assert_string_equal(text, "::1");
 }
 
+/* Every byte in every place, as inet_ntop() writes it. */
+static void test_format4(void **state)
+{
+	(void)state;
+	for (unsigned place = 0; place < 4; place++) {
+		for (unsigned b = 0; b < 256; b++) {
+			struct addr a = {.family = AF_INET};
+			char ours[INET6_ADDRSTRLEN], theirs[INET6_ADDRSTRLEN];
+
+			a.v4.s_addr = htonl(0xff000964u ^ b << 8 * place);
+			addr_format(&a, ours);
+			assert_non_null(inet_ntop(AF_INET, &a.v4, theirs, sizeof theirs));
+			assert_string_equal(ours, theirs);
+		}
+	}
+}
+
 static void test_sockaddr(void **state)
 {
 	struct sockaddr_storage ss;
@@ -239,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_parse),
+		cmocka_unit_test(test_format4),
 		cmocka_unit_test(test_sockaddr),
 		cmocka_unit_test(test_embedded),
 	};
