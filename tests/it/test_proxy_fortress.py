@@ -16,6 +16,9 @@ import netsup
 from alone import Alone, ask, connect
 
 
+unconfined = pytest.mark.skipif(alone.sanitized(), reason="a build with sanitizers does not confine itself")
+
+
 def fds(pid):
     """What its descriptors are: numbers to link texts."""
     d = f"/proc/{pid}/fd"
@@ -61,6 +64,7 @@ def check_fds(pid, allowed=()):
         assert any(re.fullmatch(k, what) for k in kinds), (n, what)
 
 
+@unconfined
 def test_stand_alone():
     with tempfile.TemporaryDirectory() as d:
         os.chmod(d, 0o755)
@@ -92,6 +96,7 @@ def test_stand_alone_is_back_at_once():
             assert sorted(times)[len(times) // 2] < 5  # a guard; the numbers are printed
 
 
+@unconfined
 @netsup.lab
 def test_under_the_supervisor(lab, sup):
     """The same process, with the same listeners, policy and names after it was killed."""
