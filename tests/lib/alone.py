@@ -129,6 +129,7 @@ class Alone:
         status = self.end()
         if exc[0] is None:
             assert status == 0, (status, self.err())
+            assert "Sanitizer" not in self.err() and "runtime error" not in self.err(), self.err()
 
 
 def curl(proxy, url, *args, lab=None, timeout=30):
