@@ -165,7 +165,6 @@ static enum parse parse_absolute_target(struct request *r, const char *buf, size
 
 	if (r->origin && (s[0] == '/' || (n == 1 && s[0] == '*'))) {
 		r->path = (struct span){(uint16_t)at, (uint16_t)(s[0] == '*' ? 0 : n)};
-		r->star = s[0] == '*';
 		return memchr(s, '#', n) ? bad(r, 400, "a fragment (#) is not part of a request")
 					 : PARSE_DONE;
 	}

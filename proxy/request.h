@@ -55,8 +55,8 @@ struct request {      /* zero-initialise; the fields count once request_parse() 
 	/* private */
 	uint16_t line, scan;
 	uint8_t phase, leading;
-	bool has_host, has_te, has_cl, has_expect, has_max_forwards, star, upgrade_ws, conn_upgrade,
-		conn_close, conn_keep;
+	bool has_host, has_te, has_cl, has_expect, has_max_forwards, upgrade_ws, conn_upgrade, conn_close,
+		conn_keep;
 	struct span host_value;
 };
 /* `buf` holds everything since the first byte of this request. With `origin` the target is a path, and the site

@@ -46,7 +46,7 @@ static void put_target(struct out *o, const struct request *r, const char *buf)
 	put_span(o, buf, r->method);
 	put_text(o, " ");
 	if (r->path.len == 0)
-		put_text(o, options && (r->star || !r->origin) ? "*" : "/"); /* RFC 9112 3.2.4 */
+		put_text(o, options ? "*" : "/"); /* RFC 9112 3.2.4 */
 	else if (buf[r->path.at] == '?')
 		put_text(o, "/");
 	put_span(o, buf, r->path);

@@ -21,8 +21,8 @@ static void check_spans(const struct request *r, const char *buf)
 		assert(!memchr(buf + f->value.at, '\n', f->value.len) &&
 		       !memchr(buf + f->value.at, 0, f->value.len));
 	}
-	assert(r->target.literal ||
-	       (host_canon(r->target.host, strlen(r->target.host), canon, NULL) == 0 && strcmp(canon, r->target.host) == 0));
+	assert(r->target.literal || (host_canon(r->target.host, strlen(r->target.host), canon, NULL) == 0 &&
+				     strcmp(canon, r->target.host) == 0));
 }
 
 /* "GET /x" upstream, put back into absolute form, must mean what the client's request meant. */
@@ -41,8 +41,8 @@ static void check_built(const struct request *r, const char *buf)
 	sp = memchr(out, ' ', n);
 	assert(sp);
 	m = (size_t)snprintf(again, sizeof again, "%.*s http://%s%s%s:%u", (int)(sp - out), out,
-			     strchr(r->target.host, ':') ? "[" : "", r->target.host, strchr(r->target.host, ':') ? "]" : "",
-			     r->target.port);
+			     strchr(r->target.host, ':') ? "[" : "", r->target.host,
+			     strchr(r->target.host, ':') ? "]" : "", r->target.port);
 	if (sp[1] == '*')
 		sp++;
 	memcpy(again + m, sp + 1, n - (size_t)(sp + 1 - out));
@@ -51,7 +51,8 @@ static void check_built(const struct request *r, const char *buf)
 	    r->path.len > REQUEST_LINE_MAX - 400)
 		return; /* grew over a limit by what was added here */
 	assert(request_parse(&r2, again, m) == PARSE_DONE);
-	assert(r2.head_len == m && r2.target.port == r->target.port && strcmp(r2.target.host, r->target.host) == 0);
+	assert(r2.head_len == m && r2.target.port == r->target.port &&
+	       strcmp(r2.target.host, r->target.host) == 0);
 	assert(r2.body == r->body && r2.content_length == r->content_length && r2.websocket == r->websocket);
 }
 
@@ -97,18 +98,17 @@ static void check_chunks(const uint8_t *data, size_t size, size_t piece)
 	free(b);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* `host` NULL: a request to a proxy; else one to a site at port 80, whose name may be known. */
+static void check_request(const char *buf, size_t size, size_t step, const char *host)
 {
-	struct request whole = {0}, pieces = {0};
-	const char *buf = (const char *)data + 1;
+	struct request whole = {.origin = host != NULL}, pieces;
 	enum parse p, q = PARSE_MORE;
-	size_t step;
-	int status;
 
-	if (size < 2)
-		return 0;
-	step = data[0] % 37 + 1u;
-	size--;
+	if (host) {
+		memcpy(whole.target.host, host, strlen(host) + 1);
+		whole.target.port = 80;
+	}
+	pieces = whole;
 	p = request_parse(&whole, buf, size);
 	for (size_t n = 0; q == PARSE_MORE; n += step) {
 		q = request_parse(&pieces, buf, n < size ? n : size);
@@ -116,10 +116,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 	}
 	assert(p == q && whole.status == pieces.status && whole.head_len == pieces.head_len);
-	if (p == PARSE_DONE) {
-		check_spans(&whole, buf);
-		check_built(&whole, buf);
-	}
+	if (p != PARSE_DONE)
+		return;
+	assert(!host || (whole.target.port == 80 && whole.target.host[0] && !whole.connect));
+	assert(!host || !*host || strcmp(whole.target.host, host) == 0);
+	check_spans(&whole, buf);
+	check_built(&whole, buf);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const char *buf = (const char *)data + 1;
+	size_t step;
+	int status;
+
+	if (size < 2)
+		return 0;
+	step = data[0] % 37 + 1u;
+	size--;
+	check_request(buf, size, step, NULL);
+	check_request(buf, size, step, "");
+	check_request(buf, size, step, "allowed.example");
 	check_chunks(data + 1, size, step);
 	(void)response_status(buf, size, &status);
 	return 0;

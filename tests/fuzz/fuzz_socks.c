@@ -51,6 +51,16 @@ static void check_first(const uint8_t *data, size_t size)
 	}
 }
 
+static void check_line(const uint8_t *data, size_t size, size_t step)
+{
+	struct line_watch whole = {0}, pieces = {0};
+	enum line r = first_line(&whole, (const char *)data, size), q = LINE_MORE;
+
+	for (size_t at = 0; at < size && q == LINE_MORE; at += step)
+		q = first_line(&pieces, (const char *)data + at, size - at < step ? size - at : step);
+	assert(q == r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct socks whole = {0}, pieces = {0};
@@ -69,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	free(copy);
 	q = in_pieces(data, size, step, &pieces);
 	assert(p == q && whole.reply_len <= sizeof whole.reply);
+	check_line(data, size, step);
 	if (size < 400)
 		check_first(data, size);
 	if (p != PARSE_DONE)

@@ -493,6 +493,37 @@ static void test_json(void **state)
 	policy_destroy(q);
 }
 
+static void test_port_open(void **state)
+{
+	static const struct {
+		enum egress egress;
+		const char *allow, *connect;
+		uint16_t port;
+		bool open;
+	} cases[] = {
+		{EGRESS_HOSTS, "a.test", "", 443, true},
+		{EGRESS_HOSTS, "a.test", "", 22, false},
+		{EGRESS_HOSTS, "a.test:22", "", 22, true},
+		{EGRESS_HOSTS, "a.test:22", "", 443, false},
+		{EGRESS_HOSTS, "11.2.0.9", "", 443, false},
+		{EGRESS_HOSTS, "11.2.0.9;*.b.test:20-30", "", 25, true},
+		{EGRESS_HOSTS, "", "", 443, false},
+		{EGRESS_OFF, "a.test", "", 443, false},
+		{EGRESS_ALL, "", "", 22, true},
+		{EGRESS_ALL, "", "443", 22, false},
+		{EGRESS_ALL, "a.test:22", "443", 22, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(cases); i++) {
+		struct policy *p = make(cases[i].egress, cases[i].allow, "", "", cases[i].connect);
+
+		if (policy_port_open(p, cases[i].port) != cases[i].open)
+			fail_msg("case %zu", i);
+		policy_destroy(p);
+	}
+}
+
 static const struct upstream *via(struct policy *p, const char *host, const char *address, uint16_t port)
 {
 	struct addr a;
@@ -759,16 +790,16 @@ static void test_empty(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_upstream),      cmocka_unit_test(test_upstream_urls),
-		cmocka_unit_test(test_hosts),         cmocka_unit_test(test_not_canonical),
-		cmocka_unit_test(test_closed),        cmocka_unit_test(test_egress_all),
-		cmocka_unit_test(test_deny_embedded), cmocka_unit_test(test_deny_wins),
-		cmocka_unit_test(test_addresses),     cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_rule_errors),   cmocka_unit_test(test_address_errors),
-		cmocka_unit_test(test_ports),         cmocka_unit_test(test_json),
-		cmocka_unit_test(test_json_strict),   cmocka_unit_test(test_many),
-		cmocka_unit_test(test_empty),         cmocka_unit_test(test_lookups),
-		cmocka_unit_test(test_lookups_all),
+		cmocka_unit_test(test_upstream),       cmocka_unit_test(test_upstream_urls),
+		cmocka_unit_test(test_port_open),      cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_not_canonical),  cmocka_unit_test(test_closed),
+		cmocka_unit_test(test_egress_all),     cmocka_unit_test(test_deny_embedded),
+		cmocka_unit_test(test_deny_wins),      cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_answers),        cmocka_unit_test(test_rule_errors),
+		cmocka_unit_test(test_address_errors), cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_json),           cmocka_unit_test(test_json_strict),
+		cmocka_unit_test(test_many),           cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_lookups),        cmocka_unit_test(test_lookups_all),
 	};
 
 	return cmocka_run_group_tests_name("policy", tests, NULL, NULL);

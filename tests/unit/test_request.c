@@ -312,6 +312,64 @@ static void test_semantics(void **state)
 }
 
 /* Feeds `text` in pieces of every size and compares what is left. NULL: must be refused. */
+/* As said to the site itself, at port 80 or `port`; `host` is what was judged before, or "". NULL: refused. */
+static void origin(const char *host, uint16_t port, const char *text, const char *want)
+{
+	struct request r = {.origin = true, .target.port = port};
+	char out[REQUEST_OUT_MAX];
+	enum parse p;
+	size_t n;
+
+	(void)snprintf(r.target.host, sizeof r.target.host, "%s", host);
+	p = request_parse(&r, text, strlen(text));
+	if (!want) {
+		if (p != PARSE_BAD)
+			fail_msg("%s: taken", text);
+		return;
+	}
+	if (p != PARSE_DONE)
+		fail_msg("%s: %s", text, r.reason ? r.reason : "not complete");
+	n = request_build(&r, text, out, sizeof out - 1);
+	out[n] = 0;
+	assert_string_equal(out, want);
+}
+
+static void test_origin(void **state)
+{
+	static const char plain[] = "GET /x?y HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+
+	(void)state;
+	for (int known = 0; known < 2; known++) {
+		const char *host = known ? "a.test" : "";
+
+		origin(host, 80, "GET /x?y HTTP/1.1\r\nHost: A.test\r\nConnection: keep-alive\r\n\r\n",
+		       plain);
+		origin(host, 80, "GET /x?y HTTP/1.1\r\nHost: a.test:80\r\n\r\n", plain);
+		origin(host, 80, "GET http://a.test/x?y HTTP/1.1\r\nHost: a.test\r\n\r\n", plain);
+		origin(host, 80, "OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		       "OPTIONS * HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+		origin(host, 8080, "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+		       "GET / HTTP/1.1\r\nHost: a.test:8080\r\nConnection: close\r\n\r\n");
+		origin(host, 80, "GET / HTTP/1.1\r\nHost: a.test:81\r\n\r\n", NULL);
+		origin(host, 80, "GET / HTTP/1.1\r\n\r\n", NULL);
+		origin(host, 80, "GET http://b.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", NULL);
+		origin(host, 80, "GET http://a.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n", NULL);
+		origin(host, 80, "GET https://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n", NULL);
+		origin(host, 80, "CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n", NULL);
+		origin(host, 80, "GET /#x HTTP/1.1\r\nHost: a.test\r\n\r\n", NULL);
+		origin(host, 80, "GET x HTTP/1.1\r\nHost: a.test\r\n\r\n", NULL);
+		origin(host, 80, "GET / HTTP/1.1\r\nHost: a.test\r\nHost: a.test\r\n\r\n", NULL);
+		origin(host, 80, "GET / HTTP/1.1\r\nHost: a_\r\n b.test\r\n\r\n", NULL);
+	}
+	/* without a Host the name must be known */
+	origin("a.test", 80, "GET / HTTP/1.0\r\n\r\n",
+	       "GET / HTTP/1.0\r\nHost: a.test\r\nConnection: close\r\n\r\n");
+	origin("", 80, "GET / HTTP/1.0\r\n\r\n", NULL);
+	origin("a.test", 80, "GET / HTTP/1.1\r\nHost: b.test\r\n\r\n", NULL);
+	origin("", 80, "GET / HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n",
+	       "GET / HTTP/1.1\r\nHost: 10.0.0.1\r\nConnection: close\r\n\r\n");
+}
+
 static void chunked(const char *text, const char *want, const char *rest)
 {
 	size_t len = strlen(text);
@@ -422,9 +480,9 @@ int main(void)
 		cmocka_unit_test(test_connect),       cmocka_unit_test(test_connect_refused),
 		cmocka_unit_test(test_lines_refused), cmocka_unit_test(test_fields_refused),
 		cmocka_unit_test(test_nul),           cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_build),         cmocka_unit_test(test_semantics),
-		cmocka_unit_test(test_chunks),        cmocka_unit_test(test_chunk_limits),
-		cmocka_unit_test(test_response),
+		cmocka_unit_test(test_origin),        cmocka_unit_test(test_build),
+		cmocka_unit_test(test_semantics),     cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_chunk_limits),  cmocka_unit_test(test_response),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
