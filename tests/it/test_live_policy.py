@@ -92,17 +92,17 @@ def test_a_rule_for_a_time(lab, sup):
     sites(lab)
     sup.agent("box", "Allow=a.test")
     sup.up_all()
-    out = sup.ok("allow", "box", "b.test", "--for", "2s")
-    assert "box: Allow=b.test for 2s" in out
+    out = sup.ok("allow", "box", "b.test", "--for", "4s")
+    assert "box: Allow=b.test for 4s" in out
     assert code(sup, "box", "b.test:443") == 200
     left = sup.status("box")["live_rules"][0]["expires_ms"]
-    assert 0 < left <= 2000
-    sup.ok("deny", "box", "a.test", "--for", "1500ms")
+    assert 0 < left <= 4000
+    sup.ok("deny", "box", "a.test", "--for", "3500ms")
     assert code(sup, "box", "a.test:443") == 403
     harness.wait_for(lambda: not sup.status("box")["live_rules"], what="the end of both")
     assert code(sup, "box", "b.test:443") == 403
     assert code(sup, "box", "a.test:443") == 200
-    assert policy_events(sup, "box")[-2:] == [("ended", "Deny=a.test"), ("ended", "Allow=b.test")]
+    assert sorted(policy_events(sup, "box")[-2:]) == [("ended", "Allow=b.test"), ("ended", "Deny=a.test")]
     # given again, it has a new end
     sup.ok("allow", "box", "b.test", "--for", "1h")
     sup.ok("allow", "box", "b.test", "--for", "2h")
@@ -363,7 +363,8 @@ def test_host_ports_move_without_a_restart(lab, sup):
     sup.ports["box"] = new
     # the same port of a wider address cannot be had before the old socket is gone: that is a restart
     sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={new}:{old}\nListenAddress=0.0.0.0"))
-    assert "restarted: box" in sup.ok("reload")
+    sup.ok("reload")
+    harness.wait_for(lambda: sup.status("box").get("pid") not in (None, before), what="a new process")
     sup.wait_state("box", "running")
     assert harness.http_get(new).text.startswith("ok ")
     sup.write_unit("box", unit.replace(f"Listen={old}", f"Listen={new}:{old}"))
@@ -519,3 +520,25 @@ def test_a_flood_of_refusals_is_counted_and_bounded(lab, sup):
     assert told(evs) == 100000
     assert len(evs) <= 200 * (int(seconds) + 3), len(evs)
     assert sup.violations("calm", host="b.test"), "another app's refusal is not lost in it"
+
+
+@netsup.lab
+def test_a_port_that_nobody_listens_for(lab, sup):
+    """Without nf_tables a jail has a listener for each port its rules name: one that comes at run time is missed by
+    programs that know of no proxy until the next start, and status says so."""
+    sites(lab)
+    lab.tls_site("b.test", "11.2.0.11", 9443)
+    sup.env["SBXSV_NO_NFTABLES"] = "1"
+    sup.agent("box", "Allow=a.test")
+    sup.up_all()
+    assert sup.status("box")["transparent"].startswith("listed ports only")
+    direct = "result = dial('b.test', {})"
+    assert not sup.ok("allow", "box", "b.test:443").count("restart needed")
+    assert sup.run("box", direct.format(443)) == "connected"
+    out = sup.ok("allow", "box", "b.test:9443")
+    assert "restart needed" in out and sup.status("box")["restart_needed"]
+    assert code(sup, "box", "b.test:9443") == 200  # the explicit proxy has no such bound
+    assert sup.run("box", direct.format(9443)) == "ECONNREFUSED"
+    sup.ok("restart", "box")
+    assert not sup.status("box")["restart_needed"]
+    assert sup.run("box", direct.format(9443)) == "connected"
