@@ -15,3 +15,8 @@ EXTRA_DIST += tests/README.md tests/lib/harness.py tests/lib/appserver.py tests/
 # the network, end to end
 EXTRA_DIST += tests/lib/agent.py tests/lib/netsup.py tests/it/test_net_closed.py tests/it/test_net_egress.py tests/it/test_net_inbound.py \
 	tests/it/test_net_report.py
+# badcalls: calls nobody sane makes, for the observer
+check_PROGRAMS += badcalls
+badcalls_SOURCES = tests/lib/badcalls.c
+badcalls_CFLAGS = -std=gnu11 $(WARN_CFLAGS) -Wno-format-nonliteral
+EXTRA_DIST += tests/it/test_observer.py
