@@ -86,9 +86,13 @@ static struct js *message(const char *type)
 static void say(struct master *m, struct js *j, int fd)
 {
 	CLEANUP_FREE char *text = js_print(j);
+	CLEANUP_FD int large = -1;
 
 	js_free(j);
-	if (m->wire < 0 || fd_send(m->wire, text, strlen(text), &fd, fd >= 0) == 0)
+	if (m->wire < 0)
+		return;
+	if ((fd >= 0 || wire_pack(&text, &large) == 0) &&
+	    fd_send(m->wire, text, strlen(text), large >= 0 ? &large : &fd, fd >= 0 || large >= 0) == 0)
 		return;
 	log_error("the worker does not take messages: %s", strerror(errno));
 	(void)pidfd_signal(m->pidfd, SIGKILL);
@@ -304,10 +308,10 @@ static struct policy *read_policy(const struct alone *o)
 	CLEANUP_JS struct js *j = p ? policy_to_json(p) : NULL;
 	CLEANUP_FREE char *text = j ? js_print(j) : NULL;
 
-	if (p && strlen(text) + 4096 > WIRE_MAX_BYTES) {
+	if (p && strlen(text) + 4096 > WIRE_LARGE_MAX) {
 		strv_addf(&problems, "%s: %zu KiB of rules are more than the worker takes (%u KiB)",
 			  o->policy ? o->policy : "command line", strlen(text) / 1024,
-			  (WIRE_MAX_BYTES - 4096) / 1024);
+			  (WIRE_LARGE_MAX - 4096) / 1024);
 		policy_destroy(p);
 		p = NULL;
 	}

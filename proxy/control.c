@@ -433,6 +433,7 @@ void control_start(struct proxy *p, int fd)
 
 	loop_timer_init(p->loop, &p->counters_timer, on_counters_timer, p);
 	p->wire = wire_create(p->loop, fd, on_message, on_closed, p);
+	wire_take_large(p->wire);
 	js_add_int(j, "v", WIRE_VERSION);
 	js_add_int(j, "pid", getpid());
 	say(p, j);

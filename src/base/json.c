@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#define JSON_MAX_BYTES (1u << 20)
 #define JSON_MAX_DEPTH 32
 
 static cJSON *c(const struct js *j)

@@ -4,7 +4,8 @@
 #include "base/str.h"
 
 struct js;
-/* At most 1 MiB, depth 32; bytes after the value are an error. */
+#define JSON_MAX_BYTES (8u << 20)
+/* At most JSON_MAX_BYTES, depth 32; bytes after the value are an error. */
 struct js *js_parse(const char *text, size_t len, struct err **e);
 void js_free(struct js *j);
 char *js_print(const struct js *j);        /* one line; owned by caller; never NULL */

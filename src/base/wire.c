@@ -1,7 +1,11 @@
 #include "base/wire.h"
+#include "base/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct item {
 	struct item *next;
@@ -20,7 +24,7 @@ struct wire {
 	struct item *head, **tail;
 	size_t queued;
 	uint64_t accepted;
-	bool closed, in_callback, destroyed;
+	bool closed, in_callback, destroyed, takes_large;
 	char *buf; /* WIRE_MAX_BYTES, receive */
 };
 
@@ -74,6 +78,64 @@ static void wire_flush(struct wire *w)
 	loop_io_set(&w->io, LOOP_READ | (w->head ? LOOP_WRITE : 0u));
 }
 
+/* --- messages that no socket takes --- */
+
+int wire_pack(char **text, int *ret_fd)
+{
+	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+	size_t len = strlen(*text), at = 0;
+	CLEANUP_FD int fd = -1;
+
+	if (len <= WIRE_MAX_BYTES) {
+		*ret_fd = -1;
+		return 0;
+	}
+	if (len > WIRE_LARGE_MAX) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	fd = memfd_create("sbxsv-message", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	while (fd >= 0 && at < len) {
+		ssize_t n = write(fd, *text + at, len - at);
+
+		if (n < 0)
+			return -1;
+		at += (size_t)n;
+	}
+	if (fd < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
+		return -1;
+	free(*text);
+	*text = xasprintf("{\"memfd\":%zu}", len);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+/* NULL: it is not what it says. */
+static struct js *unpack(const struct js *msg, int fd)
+{
+	int64_t len = js_int_or(msg, "memfd", -1);
+	CLEANUP_FREE char *text = NULL;
+	struct stat st;
+	size_t at = 0;
+
+	if (len <= 0 || len > WIRE_LARGE_MAX || fstat(fd, &st) < 0 || st.st_size != len)
+		return NULL;
+	text = xmalloc((size_t)len);
+	while (at < (size_t)len) {
+		ssize_t n = pread(fd, text + at, (size_t)len - at, (off_t)at);
+
+		if (n <= 0)
+			return NULL;
+		at += (size_t)n;
+	}
+	return js_parse(text, (size_t)len, NULL);
+}
+
+void wire_take_large(struct wire *w)
+{
+	w->takes_large = true;
+}
+
 /* Handles one message. False when there is none left, or the wire is gone. */
 static bool wire_read_one(struct wire *w)
 {
@@ -93,6 +155,14 @@ static bool wire_read_one(struct wire *w)
 		return false;
 	}
 	msg = js_parse(w->buf, (size_t)n, &e);
+	if (msg && w->takes_large && n_fds == 1 && js_get(msg, "memfd")) {
+		struct js *whole = unpack(msg, fds[0]);
+
+		js_free(msg);
+		msg = whole;
+		fd_close_many(fds, n_fds);
+		n_fds = 0;
+	}
 	if (msg && js_is_obj(msg))
 		w->on_message(w->data, msg, fds, n_fds);
 	else
@@ -158,10 +228,18 @@ uint64_t wire_left(const struct wire *w)
 int wire_send(struct wire *w, struct js *msg, const int *fds, size_t n_fds)
 {
 	CLEANUP_FREE char *text = js_print(msg);
-	size_t len = strlen(text);
+	CLEANUP_FD int large = -1;
+	size_t len;
 	struct item *i;
 
 	js_free(msg);
+	if (n_fds == 0 && wire_pack(&text, &large) < 0)
+		return -1;
+	if (large >= 0) {
+		fds = &large;
+		n_fds = 1;
+	}
+	len = strlen(text);
 	if (len > WIRE_MAX_BYTES || n_fds > FD_PASS_MAX) {
 		errno = EMSGSIZE;
 		return -1;

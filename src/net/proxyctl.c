@@ -549,7 +549,7 @@ int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy
 	if (!pc_policy_fits(j))
 		return err_set(e, EMSGSIZE,
 			       "the network rules of %s are too many to hand to sbxsv-proxy (%u KiB)", app,
-			       WIRE_MAX_BYTES >> 10);
+			       WIRE_LARGE_MAX >> 10);
 	a = pc_app_get(&p->apps, app);
 	if (pc_app_policy(a, TAKE_PTR(j)))
 		a->crashes = 0; /* other rules, another chance */

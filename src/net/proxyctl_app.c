@@ -77,7 +77,7 @@ bool pc_policy_fits(const struct js *policy)
 {
 	CLEANUP_FREE char *text = js_print(policy);
 
-	return strlen(text) + POLICY_ROOM < WIRE_MAX_BYTES;
+	return strlen(text) + POLICY_ROOM < WIRE_LARGE_MAX;
 }
 
 bool pc_app_policy(struct pc_app *a, struct js *policy)

@@ -42,7 +42,7 @@ struct pc_app {
 struct pc_app *pc_app_find(struct pc_app *list, const char *name); /* NULL name: NULL */
 struct pc_app *pc_app_get(struct pc_app **list, const char *name);
 void pc_app_free(struct pc_app **list, struct pc_app *a);
-bool pc_policy_fits(const struct js *policy); /* in one message */
+bool pc_policy_fits(const struct js *policy); /* in one message, if a large one */
 /* Owns policy. True when it differs from the one before. */
 bool pc_app_policy(struct pc_app *a, struct js *policy);
 /* dup()s the fds. On failure the earlier set stays. */

@@ -257,7 +257,7 @@ static void test_wire_queues_and_passes_fds(void **state)
 	big[WIRE_MAX_BYTES] = 0;
 	struct js *m = js_obj();
 	js_add_str(m, "big", big);
-	assert_int_equal(wire_send(wa, m, NULL, 0), -1);
+	assert_int_equal(wire_send(wa, m, &fd, 1), -1);
 	assert_int_equal(errno, EMSGSIZE);
 	b.expect = 2000;
 	loop_run(l);
@@ -269,6 +269,60 @@ static void test_wire_queues_and_passes_fds(void **state)
 	assert_int_equal(b.closed, 1);
 	wire_destroy(wb);
 	close(fd);
+	loop_destroy(l);
+}
+
+/* Larger than a socket takes: whole at an end that takes such messages, nothing at one that does not. */
+static void test_wire_large_messages(void **state)
+{
+	struct loop *l = loop_create(0);
+	struct wire_seen a = {.loop = l, .expect = 1}, b = {.loop = l, .expect = 3};
+	CLEANUP_FREE char *big = xmalloc(1 << 20), *huge = xmalloc(WIRE_LARGE_MAX);
+	struct wire *wa, *wb;
+	struct js *m;
+	int sp[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sp), 0);
+	wa = wire_create(l, sp[0], on_message, on_closed, &a);
+	wb = wire_create(l, sp[1], on_message, on_closed, &b);
+	wire_take_large(wb);
+	memset(big, 'x', (1 << 20) - 1);
+	big[(1 << 20) - 1] = 0;
+	for (int i = 0; i < 3; i++) {
+		m = js_obj();
+		js_add_int(m, "i", 7);
+		js_add_str(m, i == 1 ? "small" : "big", i == 1 ? "" : big);
+		assert_int_equal(wire_send(wa, m, NULL, 0), 0);
+	}
+	loop_run(l);
+	assert_int_equal(b.messages, 3);
+	assert_int_equal(b.fds, 0);
+	assert_true(b.sum == 21);
+	m = js_obj();
+	js_add_int(m, "i", 7);
+	js_add_str(m, "big", big);
+	assert_int_equal(wire_send(wb, m, NULL, 0), 0);
+	loop_run(l);
+	assert_int_equal(a.messages, 1);
+	assert_int_equal(a.fds, 1); /* its caller closes it */
+	assert_true(a.sum == 0);
+	memset(huge, 'x', WIRE_LARGE_MAX - 1);
+	huge[WIRE_LARGE_MAX - 1] = 0;
+	m = js_obj();
+	js_add_str(m, "huge", huge);
+	assert_int_equal(wire_send(wa, m, NULL, 0), -1);
+	assert_int_equal(errno, EMSGSIZE);
+	/* what says that it is in a memfd, and is not, ends the channel */
+	m = js_obj();
+	js_add_int(m, "memfd", 12);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(wire_send(wa, m, &null, 1), 0);
+	loop_run(l);
+	assert_int_equal(b.closed, 1);
+	close(null);
+	wire_destroy(wa);
+	wire_destroy(wb);
 	loop_destroy(l);
 }
 
@@ -421,6 +475,7 @@ int main(void)
 		cmocka_unit_test(test_private_dir_refuses_symlink),
 		cmocka_unit_test(test_json_is_bounded_and_exact),
 		cmocka_unit_test(test_wire_queues_and_passes_fds),
+		cmocka_unit_test(test_wire_large_messages),
 		cmocka_unit_test(test_loop_shifts_deadlines_over_a_stop),
 		cmocka_unit_test(test_loop_timers_stop_and_defer_runs_once),
 		cmocka_unit_test(test_pidfd_reap_gives_the_wait_status),
