@@ -12,7 +12,7 @@ EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py
 EXTRA_DIST += tests/it/test_jail_hidden.py
 EXTRA_DIST += tests/it/test_chaos.py
 EXTRA_DIST += tests/it/test_net_socks.py tests/it/test_net_transparent.py tests/it/test_net_live_rules.py
-EXTRA_DIST += tests/it/test_corpus_live.py tests/it/test_proxy_hostile.py tests/lib/corpus.py
+EXTRA_DIST += tests/it/test_corpus_live.py tests/it/test_proxy_hostile.py tests/lib/corpus.py tests/lib/corpuslive.py
 check_PROGRAMS += proxy_quick
 proxy_quick_SOURCES = proxy/main.c tests/lib/quick_timers.c
 proxy_quick_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=loop_timer_start
