@@ -137,8 +137,7 @@ def test_quic_falls_back_and_icmp_gives_nothing(lab, sup):
     for host, port in ((SITE, 443), (SITE, 123), ("2a0e:b2::10", 443), ("198.18.1.1", 443), ("198.18.0.1", 3128), ("8.8.8.8", 853),
                        ("255.255.255.255", 67), ("192.168.77.2", 5353)):
         assert sup.run("box", f"result = udp({host!r}, {port})") in ("ECONNREFUSED", "EACCES", "ENETUNREACH", "EPERM"), (host, port)
-    for group, port in (("239.255.255.250", 1900), ("224.0.0.251", 5353)):  # nobody listens, and nobody says so
-        assert sup.run("box", f"result = udp({group!r}, {port})") == "TimeoutError", group
+    assert sup.run("box", "result = udp('239.255.255.250', 1900)") == "TimeoutError"  # multicast: nobody listens, and nobody says so
     # ICMP: a program has no such socket, and if it had one there would be no echo
     for kind in ("SOCK_DGRAM", "SOCK_RAW"):
         got = sup.run("box", f"""
@@ -156,12 +155,12 @@ except OSError as e:
         s.settimeout(1)
         for to in (SITE, "198.18.0.1", "198.18.1.1", "127.0.0.1"):
             s.sendto(b"\x08\0\xf7\xfd\0\1\0\1", (to, 0))
-            while True:
-                try:
-                    data = s.recv(2048)
-                except TimeoutError:
-                    break
-                assert data[(data[0] & 15) * 4] != 0, f"an echo reply from {to}"
+        while True:
+            try:
+                data = s.recv(2048)
+            except TimeoutError:
+                break
+            assert data[(data[0] & 15) * 4] != 0, f"an echo reply: {data!r}"
     inside.close()
     assert tap.take()[0] == [] and tap.others == [], tap.others
 
@@ -226,3 +225,60 @@ result = b"".join(iter(lambda: t.recv(65536), b"")).decode()
     connects, names = tap.take()
     assert connects == [(SITE, 443)] and set(names) == {"site.test"}, (connects, names)
     inside.close()
+
+
+ODD = """
+import ctypes
+def raw(kind, target, host, source=None, port=80, fastopen=False, mptcp=False, own=0):
+    s = socket.socket(family(target), socket.SOCK_STREAM, 262 if mptcp else 0)  # IPPROTO_MPTCP
+    s.settimeout(TIMEOUT)
+    try:
+        if kind == "listen":  # a server of the app's own at that port: not what the connect is to find
+            l = socket.create_server(("", port))
+        if source or own:
+            s.bind((source or "0.0.0.0", own))
+        request = f"GET /p HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n".encode()
+        if fastopen:
+            s.settimeout(None)
+            s.sendto(request, 0x20000000, (target, port))  # MSG_FASTOPEN
+            s.settimeout(TIMEOUT)
+        else:
+            s.connect((target, port))
+            s.sendall(request)
+        return s.recv(65536).decode("latin-1").partition("\\r\\n")[0] or "closed"
+    except OSError as e:
+        return errname(e)
+    finally:
+        s.close()
+"""
+
+
+@netsup.lab
+def test_odd_sockets_are_captured_too(lab, sup):
+    """Source addresses of every kind (all are local in there), TCP Fast Open, MPTCP, ports that the app serves itself, fixed source ports."""
+    lab.dns({"site.test": [SITE]})
+    lab.http_site("site.test", SITE)
+    lab.http_site("evil.test", EVIL)
+    sup.agent("box", "Allow=site.test")
+    sup.up_all()
+    tap = wiretap.Tap(lab, sup=sup)
+    fake = sup.run("box", "result = socket.gethostbyname('site.test')")
+    sources = (None, "127.0.0.1", "127.0.0.53", "198.18.0.1", "198.18.0.2", "198.18.0.3", "198.18.0.4", fake, EVIL, SITE, "10.0.0.1", "0.0.0.1",
+               "192.168.77.2", netlab.Lab.HOST4)
+    tries = [dict(source=a) for a in sources] + [dict(fastopen=True), dict(mptcp=True), dict(kind="listen"), dict(own=3128), dict(own=53),
+                                                 dict(source="198.18.0.1", own=3128), dict(source="198.18.0.3", own=3128)]
+    for how in tries:
+        how = {"kind": "", **how}
+        tap.take()
+        allowed = sup.run("box", f"{ODD}\nresult = raw(target={fake!r}, host='site.test', **{how!r})")
+        connects = [c for c in tap.take()[0] if c[1] == 80]
+        # some of these are no sources that a connection may have; what it never does is go elsewhere
+        assert allowed.startswith("HTTP/1.1 200") or allowed in ("EADDRNOTAVAIL", "EINVAL", "EADDRINUSE", "ECONNREFUSED", "ECONNRESET", "EPROTONOSUPPORT",
+                                                                 "ENOPROTOOPT", "EACCES", "EPERM", "EOPNOTSUPP"), (how, allowed)
+        assert set(connects) <= {(SITE, 80)}, (how, connects)
+        if how in ({"kind": "", "source": None}, {"kind": "", "source": "127.0.0.1"}, {"kind": "", "fastopen": True}, {"kind": "listen"}):
+            assert allowed.startswith("HTTP/1.1 200"), (how, allowed)
+        for target in (EVIL, "10.0.0.1", "169.254.169.254", "198.18.200.1"):
+            refused = sup.run("box", f"{ODD}\nresult = raw(target={target!r}, host='evil.test', **{how!r})")
+            assert not refused.startswith("HTTP/1.1 200") and refused != "TimeoutError", (how, target, refused)
+        assert tap.take() == ([], []), how

@@ -137,6 +137,31 @@ def play(lab, sup, name, files):
     assert rows[("evil.test", None)]["hint"] == "Allow=evil.test", rows
 
 
+@pytest.mark.parametrize("name", ("curl", "python-socket", "node-fetch", "go"))
+def test_a_client_where_there_is_no_nf_tables(name, built):
+    play_ports(name=name, files=built(CLIENTS[name].build))
+
+
+@netsup.lab
+def play_ports(lab, sup, name, files):
+    """A listener for each port that a rule names: the same, but that other ports are closed, without a word in the events."""
+    client = CLIENTS[name]
+    sup.env["SBXSV_NO_NFTABLES"] = "1"
+    tap = world(lab, sup, client, files)
+    assert "listed ports only" in sup.ok("status", "box")
+    for url in ("https://site.test/p", "http://site.test/p"):
+        code, out, text = bare(sup, client.argv(url))
+        assert code == 0 and "site.test\n" in out, f"{url}: exit {code}\n{text}"
+    fails(sup, client, "https://wrong.test/p", client.untrusted)
+    tap.take()
+    fails(sup, client, "https://evil.test/p", client.unknown)
+    assert sup.wait_violation("box", host="evil.test")["hint"] == "Allow=evil.test"
+    fails(sup, client, "https://site.test:9443/p", r"refused|REFUSED|Failed to connect")
+    fails(sup, client, f"https://{EVIL}/p", client.cut)
+    assert sup.wait_violation("box", host=EVIL, port=443)["hint"] == f"Allow={EVIL}"
+    assert tap.take() == ([], [])
+
+
 # --- told of the proxy by the usual variables, which the supervisor sets ---
 
 def told(sup, argv, **kw):

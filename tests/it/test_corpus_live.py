@@ -6,6 +6,7 @@ against a real sbxsv-proxy that is driven by the test. Rows that come out otherw
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 
@@ -447,6 +448,12 @@ def many_rules(lab):
 
 
 # --- all of them ---
+
+def test_every_row_is_a_seed_of_a_fuzzer():
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz", "seeds_from_corpus.py")
+    r = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, f"run tests/fuzz/seeds_from_corpus.py\n{r.stdout[-1500:]}{r.stderr}"
+
 
 def test_every_row_was_played(results, record_property):
     done = {}
