@@ -70,8 +70,7 @@ static void print_reply(const struct wish *w, const char *host, const struct js 
 	print_rule(w, host, reply);
 	if (js_bool_or(reply, "restart_needed", false))
 		line(w,
-		     "restart needed: it was started without a way to the network, and gets one with its "
-		     "next "
+		     "restart needed: its jail was made without a way to this, and gets one with its next "
 		     "start: sbxsv restart %s",
 		     w->app);
 	else if (!js_bool_or(reply, "running", true))

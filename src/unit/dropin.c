@@ -15,9 +15,13 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/file.h>
+#include <time.h>
 
 /* No unit and no temporary file of an editor (scan.c, watch.c); a kill leaves at most this one. */
 #define TEMPORARY "." UNIT_ALLOW_DROPIN ".tmp"
+
+#define LOCK_STEP_MS 10
+#define LOCK_MAX_MS  15000
 
 static const char head[] =
 	"# Rules of `sbxsv allow --save` and `sbxsv deny --save`. Lines of your own are kept.\n";
@@ -242,6 +246,19 @@ static int read_before(struct dropin *x, struct err **e)
 	return 0;
 }
 
+/* Others hold it for milliseconds; one that was stopped in the middle shall not hold up everybody for ever. */
+static int lock(int dir)
+{
+	const struct timespec pause = {.tv_nsec = LOCK_STEP_MS * 1000000L};
+
+	for (int waited = 0; flock(dir, LOCK_EX | LOCK_NB) < 0; waited += LOCK_STEP_MS) {
+		if ((errno != EWOULDBLOCK && errno != EINTR) || waited > LOCK_MAX_MS)
+			return -1;
+		(void)nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
 static int dropin_open(struct dropin *x, const char *name, struct err **e)
 {
 	x->dir_name = xasprintf("%s.app.d", name);
@@ -249,9 +266,10 @@ static int dropin_open(struct dropin *x, const char *name, struct err **e)
 	x->apps = unit_trust_open(x->d, x->d->apps, TRUST_DIR, e);
 	if (x->apps < 0)
 		return err_wrap(e, "%s", x->d->apps);
-	while (flock(x->apps, LOCK_EX) < 0)
-		if (errno != EINTR)
-			return err_sys(e, errno, "%s cannot be locked", x->d->apps);
+	if (lock(x->apps) < 0)
+		return err_sys(e, errno,
+			       "%s is locked by another sbxsv that saves a rule, or cannot be locked",
+			       x->d->apps);
 	return open_dir(x, e) < 0 || read_before(x, e) < 0 ? -1 : 0;
 }
 
@@ -277,6 +295,8 @@ static int publish(struct dropin *x, const char *text, struct err **e)
 	if (write_temporary(x->dir, text, strlen(text)) == 0 &&
 	    renameat(x->dir, TEMPORARY, x->dir, UNIT_ALLOW_DROPIN) == 0) {
 		(void)fsync(x->dir); /* the file is whole either way */
+		if (made)
+			(void)fsync(x->apps);
 		return 0;
 	}
 	saved = errno;
