@@ -37,7 +37,7 @@ struct tports {
 static void unnamed(struct outgoing *c, const char *reason)
 {
 	const struct setup *s = c->setup;
-	CLEANUP_FREE char *rule = xasprintf("%s: %s", s->verdict.rule, reason);
+	CLEANUP_FREE char *rule = xasprintf("%s: %s", *s->verdict.rule ? s->verdict.rule : "HTTP", reason);
 
 	denied_add(c->app->denied, s->target.host, s->target.port, rule, s->verdict.hint, s->verdict.rule);
 	outgoing_reset(c);
@@ -45,6 +45,10 @@ static void unnamed(struct outgoing *c, const char *reason)
 
 static void on_gave_up(struct outgoing *c, bool eof)
 {
+	if (!eof && !c->setup->target.literal) { /* no request: the other side speaks first */
+		outgoing_judge(c);
+		return;
+	}
 	unnamed(c, eof ? "it ended before it named a site" : "it named no site in time");
 }
 
@@ -122,6 +126,8 @@ static void on_bytes(struct outgoing *c)
 		unnamed(c, "not TLS, on a port of TLS");
 	else if (s->first == FIRST_HTTP)
 		read_request(c);
+	else if (s->first != FIRST_MORE && !s->target.literal)
+		outgoing_judge(c);
 	else if (s->first != FIRST_MORE)
 		unnamed(c, "neither TLS nor HTTP, so it names no site");
 }
@@ -164,10 +170,26 @@ static bool destination(int fd, struct target *ret)
 }
 
 /* An address that was given out instead of a name. */
+/* Many proxies grant CONNECT to port 443 only: a plain request is read first then, and sent there as one. */
+static bool read_first(const struct outgoing *c)
+{
+	const struct target *t = &c->setup->target;
+	const struct policy *p = c->app->policy;
+	struct verdict v;
+
+	if (!p || t->port != 80 || !policy_upstream(p, t->host, NULL, t->port))
+		return false;
+	policy_decide_host(p, t->host, t->port, &v);
+	return v.action == VERDICT_ALLOW;
+}
+
 static void judge_name(struct outgoing *c)
 {
 	if (outgoing_name_of_address(c)) {
-		outgoing_judge(c);
+		if (read_first(c))
+			outgoing_read(c, HELLO_LIMIT_MS);
+		else
+			outgoing_judge(c);
 		return;
 	}
 	(void)snprintf(c->setup->verdict.rule, sizeof c->setup->verdict.rule, "closed: no site");

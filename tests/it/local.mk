@@ -3,6 +3,7 @@ EXTRA_DIST += tests/lib/netlab.py tests/lib/proxydrv.py tests/lib/sites.py tests
 EXTRA_DIST += tests/it/test_check.py tests/it/test_cli.py tests/it/test_ctl.py
 EXTRA_DIST += tests/it/test_live_policy.py
 EXTRA_DIST += tests/it/test_app_to_app.py
+EXTRA_DIST += tests/lib/alone.py tests/it/test_proxy_alone.py tests/it/test_proxy_fortress.py tests/it/test_proxy_upstream.py
 EXTRA_DIST += tests/it/test_top.py
 EXTRA_DIST += tests/it/test_net_dns.py tests/it/test_proxy_dns.py tests/it/test_proxy_resolve.py
 EXTRA_DIST += tests/it/test_logs.py tests/it/test_ports.py

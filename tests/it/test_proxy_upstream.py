@@ -174,9 +174,8 @@ def test_password(lab):
             assert secret not in lines, secret
 
 
-@alone.lab
-def test_squid(lab):
-    sites(lab)
+def squid(lab):
+    """A squid with a password, and with its usual rule: CONNECT to port 443 only."""
     d = lab.path("squid")
     os.mkdir(d)
     os.chmod(d, 0o777)
@@ -210,7 +209,13 @@ visible_hostname parent
     lab.procs.append(lab.inet.popen(["unshare", "-m", "sh", "-c", start], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                     stderr=subprocess.DEVNULL))
     wait_port(lab, PARENT, 3128)
-    with Alone(lab.dir, policy="Allow=a.test a.test:2222\n" + url(3128, "bob:h%3Au%40n%25ter%202@")) as p:
+    return url(3128, "bob:h%3Au%40n%25ter%202@")
+
+
+@alone.lab
+def test_squid(lab):
+    sites(lab)
+    with Alone(lab.dir, policy="Allow=a.test a.test:2222\n" + squid(lab)) as p:
         assert curl(p, "https://a.test/", lab=lab)[0] == 0
         assert curl(p, "http://a.test/", "-X", "OPTIONS", "--request-target", "http://a.test")[:2] == (0, 200)
         assert curl(p, "http://a.test/q")[:2] == (0, 200)
@@ -334,3 +339,22 @@ def test_an_app(lab, sup):
     sup.write_unit("box", unit.replace("alice:p.w_1@", "").replace(":8888", ":7000"))
     alone.wait("the other parent", lambda: sup.run("box", "result = connect('a.test:443')")[0] == 502)
     assert fake.asked and sup.status("box")["launches"] == launches
+
+
+@netsup.lab
+def test_captured_through_squid(lab, sup):
+    """A program that knows of no proxy, behind one that grants CONNECT to port 443 only."""
+    sites(lab)
+    sup.agent("box", "Allow=a.test a.test:2222 b.test\n" + squid(lab))
+    sup.up_all()
+    assert sup.run("box", "result = bare('curl', '-sS', 'https://a.test/z')")[:2] == [0, "a.test sni=a.test path=/z\n"]
+    code, out, err = sup.run("box", "result = bare('curl', '-sS', '-d', 'body', 'http://a.test/plain?q')")
+    seen = json.loads(out)
+    assert code == 0 and seen["path"] == "/plain?q" and seen["body"] == "body", err
+    assert ["Host", "a.test"] in seen["headers"] and "hunter" not in out
+    # the name in the request counts, and is judged: no way to another one
+    assert sup.run("box", "result = bare('curl', '-sS', '-H', 'Host: other.test', 'http://a.test/')")[0] != 0
+    sup.wait_violation("box", host="other.test", port=80)
+    assert sup.run("box", "result = bare('curl', '-sS', 'http://c.test/')")[0] != 0
+    # neither a request nor TLS: a tunnel, which this squid does not grant
+    assert sup.run("box", "result = read_from('a.test', 80, b'\\0\\1\\2\\3 raw')") in ("", "ECONNRESET")
