@@ -146,8 +146,7 @@ def test_names():
         assert s.cut("priv.test", 443)["hint"] == "AllowAddress=10.1.2.3:443"
         assert "this machine" in s.cut("own.test", 443)["rule"]
         for name in ("gone.test", "dead.test"):
-            c = s.open(name, 443)
-            assert is_cut(lambda: c.recv(1))
+            assert is_cut(lambda: s.open(name, 443).recv(1))
         # an address that stands for nothing; the jail's own, at another port
         for address in ("198.19.7.7", "198.18.0.9", "198.18.0.1"):
             d = s.cut(address, 443)
