@@ -276,6 +276,18 @@ def test_end(lab):
 
 
 @alone.lab
+def test_ipv6_and_no_file(lab):
+    sites(lab)
+    with Alone(lab.dir, "--allow", "a.test", listen="[::1]:0") as p:
+        p.url = f"http://[::1]:{p.port}"
+        assert curl(p, "http://a.test/")[0] == 0
+        assert re.fullmatch(r"\[::1\]:\d+", p.lines(1)[0]["client"])
+        p.proc.send_signal(signal.SIGHUP)  # nothing to read again but the log
+        alone.wait("an answer", lambda: "the rules were read again" in p.err())
+        assert curl(p, "http://a.test/")[0] == 0
+
+
+@alone.lab
 def test_master_is_killed(lab):
     p = Alone(lab.dir, "--allow", "x.test")
     worker = p.worker()
@@ -323,6 +335,15 @@ def test_taken_port():
     with socket.create_server(("127.0.0.1", 0)) as s:
         text = refused("--listen", f"127.0.0.1:{s.getsockname()[1]}", "--allow", "x.com")
         assert re.search(rf"is taken by \S+ \(pid {os.getpid()}\)", text), text
+
+
+def test_too_many_rules():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "rules")
+        with open(path, "w") as f:
+            f.writelines(f"Allow=host-{n}.example.com\n" for n in range(20000))
+        os.chmod(path, 0o600)
+        assert "of rules are more than the worker takes" in refused("--check", "--policy", path)
 
 
 def test_check():
