@@ -57,9 +57,14 @@ static struct plan *trial_plan(enum unit_read_mode mode)
 	p->user.name = xstrdup("nobody");
 	p->read_mode = mode;
 	p->netns = true;
-	if (mode != UNIT_READ_OPEN)
+	if (mode != UNIT_READ_OPEN) {
 		for (size_t i = 0; i < ELEMENTS(roots); i++)
 			add_root(p, roots[i]);
+		return p;
+	}
+	VEC_GROW(p->paths, p->n_paths, p->cap_paths);
+	p->paths[p->n_paths++] =
+		(struct plan_path){.path = xstrdup("/"), .access = PLAN_READ, .dir = true, .shut = true};
 	return p;
 }
 

@@ -376,6 +376,8 @@ def test_doctor_and_exec(lab, sup, how):
     lab.tls_site("a.test", "11.2.0.10")
     doctor = sup.sbxsv("doctor", "--refresh")
     assert "transparent            " + ("nf_tables" if how == "nf_tables" else "listed ports only") in doctor.out, doctor.out
+    for mode in ("strict", "open"):
+        assert f"ok    jail, ReadMode={mode}" in doctor.out, doctor.out
     ca = shutil.copy(lab.ca(), sup.app_dir("exec"))
     os.chmod(ca, 0o644)
     user = ["--user", harness.app_user().pw_name] if harness.ROOT else []
