@@ -393,7 +393,7 @@ def test_doctor_and_exec(lab, sup, how):
     assert r.returncode == 3, r
     site, unknown, address = json.loads(r.stdout)
     assert "sni=a.test" in site and "Name" in unknown and address in RESET, r
-    assert "refused: b.test" in r.stderr and "refused: 8.8.8.8:443" in r.stderr, r
+    assert "--allow b.test" in r.stderr and "8.8.8.8:443" in r.stderr, r
     assert ("transparent: listed ports only" in r.stderr) == (how == "ports"), r
 
 
