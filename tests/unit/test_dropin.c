@@ -64,7 +64,8 @@ static void test_paths(void **state)
 	edited("[Network]\nAllow=x.com\n", a, 1, "[Network]\nAllow=x.com\n\n[Sandbox]\nRead=/a b/c\n");
 	edited("[Sandbox]\nRead = /a b/c \n", a, 1, "[Sandbox]\nRead = /a b/c \n");
 	edited("[Sandbox]\nRead=/a\nRead=b/c\n", a, 1, "[Sandbox]\nRead=/a\nRead=b/c\nRead=/a b/c\n");
-	edited("[Sandbox]\nRead=/x\nWrite=/x y\n\n[Log]\n", w, 1, "[Sandbox]\nRead=/x\nWrite=/x y\nWrite=/x\n\n[Log]\n");
+	edited("[Sandbox]\nRead=/x\nWrite=/x y\n\n[Log]\n", w, 1,
+	       "[Sandbox]\nRead=/x\nWrite=/x y\nWrite=/x\n\n[Log]\n");
 	edited("[Sandbox]\nWrite=/x\nWrite=\n", w, 1, "[Sandbox]\nWrite=/x\nWrite=\nWrite=/x\n");
 }
 
@@ -81,6 +82,67 @@ static void test_contradiction(void **state)
 	       "[Network]\nDeny=xx.com *.x.com x.com:80\nAllow=x.com\n");
 	edited("[Network]\nAllow=x.com\nAllow=x.com\n\n# end\n", d, 3, "[Network]\nDeny=x.com\n\n# end\n");
 	edited("[Prepare]\nDeny=x.com\n", a, 2, "[Prepare]\nDeny=x.com\n\n[Network]\nAllow=x.com\n");
+}
+
+static bool lists(const struct unit_list *l, const char *text)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (str_eq(l->v[i].text, text))
+			return true;
+	return false;
+}
+
+/* Any file: afterwards the unit says what was asked for, all else it says is as it was, and once more changes nothing.
+ * What it says is the reader's business. */
+static void check_random(unsigned *seed)
+{
+	static const char *const network[] = {"Allow=x.com",   "Allow=y.com x.com",       "Allow=",
+					      "Deny=x.com",    "Deny=z.com x.com q.com",  "Deny=",
+					      "Allow = y.com", "AllowAddress=10.0.0.1:5", "",
+					      "# Allow=x.com"};
+	const struct unit_edit v[] = {DROP("Deny", "x.com"), ADD("Allow", "x.com")};
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+	CLEANUP_FREE char *after = NULL, *again = NULL;
+	CLEANUP_UNIT struct unit *was = NULL, *is = NULL;
+	struct unit_dirs d = {.home = (char[]){"/home/me"}};
+	struct unit_problems p = {0};
+	bool in_network = false;
+
+	strbuf_adds(&b, "[App]\nExec=/bin/true\nWorkingDirectory=/srv/x\n");
+	for (unsigned n = (unsigned)rand_r(seed) % 12; n; n--) {
+		unsigned r = (unsigned)rand_r(seed);
+
+		if (r % 5 == 0)
+			in_network = !in_network;
+		if (r % 5 == 0)
+			strbuf_adds(&b, in_network ? "[Network]\n" : "[App]\n");
+		else
+			strbuf_addf(&b, "%s\n",
+				    in_network ? network[r / 5 % ELEMENTS(network)] : "Environment=A=1");
+	}
+	after = unit_edit_text(b.p, v, 2);
+	again = unit_edit_text(after, v, 2);
+	assert_string_equal(after, again);
+	was = unit_parse_buffer(&d, "t", "t.app", b.p, b.len, &p);
+	is = unit_parse_buffer(&d, "t", "t.app", after, strlen(after), &p);
+	assert_int_equal(p.n, 0);
+	assert_true(lists(&is->allow, "x.com"));
+	assert_false(lists(&is->deny, "x.com"));
+	for (size_t i = 0; i < was->allow.n; i++)
+		assert_true(lists(&is->allow, was->allow.v[i].text));
+	for (size_t i = 0; i < was->deny.n; i++)
+		assert_true(lists(&is->deny, was->deny.v[i].text) || str_eq(was->deny.v[i].text, "x.com"));
+	assert_int_equal(is->environment.n, was->environment.n);
+	assert_int_equal(is->allow_address.n, was->allow_address.n);
+}
+
+static void test_random(void **state)
+{
+	unsigned seed = 20261201;
+
+	(void)state;
+	for (int i = 0; i < 5000; i++)
+		check_random(&seed);
 }
 
 /* --- the file --- */
@@ -284,9 +346,14 @@ static void test_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_add), cmocka_unit_test(test_contradiction), cmocka_unit_test(test_paths),
-		FILES(test_write),          FILES(test_full_disk),
-		FILES(test_in_the_way),     FILES(test_order),
+		cmocka_unit_test(test_add),
+		cmocka_unit_test(test_contradiction),
+		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_paths),
+		FILES(test_write),
+		FILES(test_full_disk),
+		FILES(test_in_the_way),
+		FILES(test_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
