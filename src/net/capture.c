@@ -6,6 +6,8 @@
  * ordinary listener on the wildcard address for each port of the rules does the same, because every address is
  * local here (AnyIP); ports without one are refused at once by the kernel. Either way nothing that is missed
  * gets out: there is no device but lo.
+ * An accepted socket is bound to the port that was asked for, in the app's namespace: hence SO_REUSEADDR on the listeners,
+ * which it inherits, so that a server of the app that sets it too can have that port meanwhile.
  *
  * A wildcard listener and one of the same port on an address of its own (Loopback=443 beside Allow=x.com; the
  * explicit proxy's port) exclude each other unless both have SO_REUSEPORT; the more specific one then has the
