@@ -103,7 +103,8 @@ class Peer:
 
     def spawn(self, *argv):
         with open(self.lab.path("peer-log"), "a") as log:
-            self.procs.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=plain()))
+            self.procs.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=plain(),
+                                               start_new_session=True))  # as daemons are: the kernel shares out by session
 
     def write(self, text):
         path = self.lab.path(f"{self.name.replace(' ', '-')}-{self.port}.conf")
