@@ -37,8 +37,6 @@ class Services:
     def __init__(self, lab):
         self.lab = lab
         self.user = harness.app_user() if harness.ROOT else pwd.getpwuid(os.getuid())
-        with lab.inet, open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as f:
-            f.write("0")
 
     # -- running --
 
@@ -62,9 +60,10 @@ class Services:
         return self.give(path, mode)
 
     def as_user(self, argv):
-        if not harness.ROOT:
+        if not harness.ROOT:  # with the capabilities that the test has in its namespaces
             return argv
-        return ["setpriv", "--reuid", str(self.user.pw_uid), "--regid", str(self.user.pw_gid), "--clear-groups", *argv]
+        low_ports = ["--inh-caps", "+net_bind_service", "--ambient-caps", "+net_bind_service"]
+        return ["setpriv", "--reuid", str(self.user.pw_uid), "--regid", str(self.user.pw_gid), "--clear-groups", *low_ports, *argv]
 
     def run(self, argv, **kw):
         r = subprocess.run(self.as_user(argv), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
