@@ -10,6 +10,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import netlab
+import wiretap
 from test_proxy_egress import Setup, client_hello, policy
 
 
@@ -615,11 +616,6 @@ def wire_name(name):
     return b"".join(bytes([len(p)]) + p.encode() for p in name.split(".")) + b"\0"
 
 
-def sniff_connects(lab):
-    from test_corpus_live import Sniffer
-    return Sniffer(lab)
-
-
 @netlab.isolated
 def test_hostile_name_servers():
     flips = {}
@@ -685,7 +681,7 @@ def test_hostile_name_servers():
         names = Resolver(lab, serve)
         Origin(lab, "11.2.0.10", 8080, lambda c: c.sendall(b"good"))
         s = Setup(lab, allow=["*.w.test"])
-        sniffer = sniff_connects(lab)
+        sniffer = wiretap.Tap(lab)
         for key in allowed:
             status, c, text = s.connect(f"{key}.w.test:8080")
             assert status == 200 and c.recv(4) == b"good", (key, text)
@@ -705,7 +701,7 @@ def test_hostile_name_servers():
         assert status == 200 and c.recv(4) == b"good", text
         c.close()
         s.refused("flip.w.test:8080", rule="loopback")
-        connects, _ = sniffer.take()
+        connects = [address for address, _ in sniffer.take()[0]]
         assert set(connects) <= {"11.2.0.10", "11.2.0.53"} | {f"11.3.0.{k}" for k in range(1, 60)}, connects
         # names that are one name are asked for once
         before = len(names.asked)
@@ -900,7 +896,7 @@ def test_every_address_of_this_machine():
             lab.route_to_inet(prefix)
         Origin(lab, "11.2.0.10", 8080, lambda c: c.sendall(b"good"))
         listeners = [socket.create_server(("0.0.0.0", 8080)), socket.create_server(("::", 8080), family=socket.AF_INET6)]
-        sniffer = sniff_connects(lab)
+        sniffer = wiretap.Tap(lab)
         s = Setup(lab, allow=[f"{k}.test" for k in own])
         for rules in ({"allow": [f"{k}.test" for k in own] + ["good.test"]},
                       {"egress": "all", "address": ["10.0.0.0/8:*", "172.16.0.0/12:*", "192.168.0.0/16:*"]}):
@@ -913,7 +909,7 @@ def test_every_address_of_this_machine():
             status, c, text = s.connect("good.test:8080")
             assert status == 200 and c.recv(4) == b"good", text
             c.close()
-        connects, _ = sniffer.take()
+        connects = [address for address, _ in sniffer.take()[0]]
         assert set(connects) == {"11.2.0.10"}, connects
         for listener in listeners:
             listener.setblocking(False)
