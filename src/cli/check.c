@@ -431,7 +431,9 @@ static char *path_hint(const struct cli *c, struct unit *u, const char *path, co
 	const char *name;
 
 	if (!by)
-		return read_would_do(c, u, path) ? xasprintf("Read=%s, or Write=", path) : NULL;
+		return read_would_do(c, u, path)
+			       ? xasprintf("sbxsv allow %s --read %s (or --write)", u->name, path)
+			       : NULL;
 	if (!str_starts(by->reason, secret))
 		return NULL;
 	name = by->reason + sizeof secret - 1;

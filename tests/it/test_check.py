@@ -140,7 +140,7 @@ def test_paths(inst):
         if not harness.ROOT:  # whose apps have the home of another user
             assert bool(j["hint"]) == (path == ssh + "/id_ed25519"), j
     assert harness.ROOT or ask(inst, "--path", "a", ssh + "/id_ed25519")[2]["hint"] == "Secret=ssh"
-    assert ask(inst, "--path", "a", "/srv")[2]["hint"] == "Read=/srv, or Write="
+    assert ask(inst, "--path", "a", "/srv")[2]["hint"] == "sbxsv allow a --read /srv (or --write)"
     # a link on the disk leads to what it points at
     os.symlink(other, os.path.join(mine, "link"))
     assert not ask(inst, "--path", "a", mine + "/link/secret")[0]
