@@ -14,7 +14,7 @@ EXTRA_DIST += tests/lib/jailbox.py tests/it/test_jail_files.py tests/it/test_jai
 EXTRA_DIST += tests/README.md tests/lib/harness.py tests/lib/appserver.py tests/it/conftest.py tests/it/pytest.ini
 # the network, end to end
 EXTRA_DIST += tests/lib/agent.py tests/lib/netsup.py tests/it/test_net_closed.py tests/it/test_net_egress.py tests/it/test_net_inbound.py \
-	tests/it/test_net_report.py
+	tests/it/test_net_report.py tests/it/test_net_capture.py
 # badcalls: calls nobody sane makes, for the observer
 check_PROGRAMS += badcalls
 badcalls_SOURCES = tests/lib/badcalls.c
