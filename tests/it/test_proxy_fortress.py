@@ -21,8 +21,13 @@ unconfined = pytest.mark.skipif(alone.sanitized(), reason="a build with sanitize
 
 def fds(pid):
     """What its descriptors are: numbers to link texts."""
-    d = f"/proc/{pid}/fd"
-    return {int(n): os.readlink(os.path.join(d, n)) for n in os.listdir(d)}
+    d, out = f"/proc/{pid}/fd", {}
+    for n in os.listdir(d):
+        try:
+            out[int(n)] = os.readlink(os.path.join(d, n))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return out
 
 
 def field(status, name):
