@@ -17,7 +17,7 @@ void refusals_init(struct refusals *r)
 
 void refusals_finish(struct refusals *r)
 {
-	observer_destroy(r->observer);
+	observer_destroy(r->observer, 100); /* no loop comes after this */
 	r->observer = NULL;
 	js_free(r->list);
 	r->list = NULL;

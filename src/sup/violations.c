@@ -128,7 +128,7 @@ bool violations_drain(struct app *a, void (*drained)(void *data))
 
 void violations_release(struct app *a)
 {
-	observer_destroy(TAKE_PTR(a->observer));
+	observer_destroy(TAKE_PTR(a->observer), 0);
 	judge_destroy(TAKE_PTR(a->judge));
 	free(TAKE_PTR(a->program));
 }

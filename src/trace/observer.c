@@ -104,11 +104,13 @@ static void remember(struct observer *o, const struct record *r, int64_t now, bo
 static void judge_one(struct observer *o, const struct record *r, int64_t now)
 {
 	struct found f;
-	bool asked;
+	bool asked = false, refused;
 
 	if (!o->last.valid || now >= o->last.until_ms || o->last.record.r.size != r->size ||
-	    memcmp(&o->last.record, r, r->size) != 0)
-		remember(o, r, now, look_at(o, r, &f, &asked), &f, asked);
+	    memcmp(&o->last.record, r, r->size) != 0) {
+		refused = look_at(o, r, &f, &asked);
+		remember(o, r, now, refused, &f, asked);
+	}
 	if (!o->last.refused)
 		return;
 	(void)pthread_mutex_lock(&o->lock);
@@ -516,7 +518,23 @@ int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret
 	return c ? 0 : -1;
 }
 
-void observer_destroy(struct observer *o)
+static bool join(pthread_t t, unsigned wait_ms)
+{
+	struct timespec until;
+
+	if (!wait_ms)
+		return pthread_tryjoin_np(t, NULL) == 0;
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += wait_ms / 1000;
+	until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	return pthread_timedjoin_np(t, NULL, &until) == 0;
+}
+
+void observer_destroy(struct observer *o, unsigned wait_ms)
 {
 	const uint64_t one = 1;
 
@@ -531,10 +549,9 @@ void observer_destroy(struct observer *o)
 	(void)pthread_cond_broadcast(&o->room);
 	(void)pthread_mutex_unlock(&o->lock);
 	(void)!write(o->stop, &one, sizeof one);
-	/* of a jail that is gone both have ended already, as a rule */
-	if (o->has_ear && pthread_tryjoin_np(o->ear, NULL) == 0)
+	if (o->has_ear && join(o->ear, wait_ms))
 		o->has_ear = false;
-	if (o->has_judge && pthread_tryjoin_np(o->judge, NULL) == 0)
+	if (o->has_judge && join(o->judge, wait_ms))
 		o->has_judge = false;
 	if (!o->has_ear && !o->has_judge)
 		free_observer(o);

@@ -76,5 +76,6 @@ bool observer_drain(struct observer *o, void (*drained)(void *data));
  * went to: the last that went to this address, or to this port, or anywhere. -1: nobody. */
 int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret_pid, char *command,
 		 size_t cap);
-/* No hook but `gone` is called afterwards. Threads that hang are left behind. */
-void observer_destroy(struct observer *o);
+/* No hook but `gone` is called afterwards: now, when its threads end within `wait_ms`, or else from the loop when they do. One
+ * that hangs for ever is left behind. */
+void observer_destroy(struct observer *o, unsigned wait_ms);

@@ -109,6 +109,7 @@ static int pointers(const char *file)
 	try("unix", connect(0, (struct sockaddr *)&sun, sizeof sun));
 	try("unix", connect(0, (struct sockaddr *)&sun, 2));
 	try("unix", connect(0, (struct sockaddr *)&sun, 1));
+	free(huge);
 	return 0;
 }
 
