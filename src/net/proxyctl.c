@@ -6,6 +6,7 @@
 #include "base/wire.h"
 #include "net/net.h"
 #include "net/proxyctl_in.h"
+#include "net/proxyctl_say.h"
 #include "net/proxyctl_sync.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -47,16 +48,6 @@ static void start(struct proxyctl *p);
 
 /* --- messages to the proxy --- */
 
-static struct js *message(const char *type, const char *app)
-{
-	struct js *j = js_obj();
-
-	js_add_str(j, "t", type);
-	if (app)
-		js_add_str(j, "app", app);
-	return j;
-}
-
 /* A proxy that does not take its messages is killed and told everything again. */
 static void say(struct proxyctl *p, struct js *j, const int *fds, size_t n)
 {
@@ -73,7 +64,7 @@ static void say(struct proxyctl *p, struct js *j, const int *fds, size_t n)
 
 static void say_hello(struct proxyctl *p)
 {
-	struct js *j = message("hello", NULL);
+	struct js *j = pc_message_new("hello", NULL);
 
 	js_add_int(j, "v", WIRE_VERSION);
 	js_add_int(j, "status", CRASH_PAGE_BYTES);
@@ -82,7 +73,7 @@ static void say_hello(struct proxyctl *p)
 
 static void say_sync(struct proxyctl *p, uint64_t n)
 {
-	struct js *j = message("sync", NULL);
+	struct js *j = pc_message_new("sync", NULL);
 
 	js_add_int(j, "n", (int64_t)n);
 	say(p, j, NULL, 0);
@@ -94,7 +85,7 @@ static void say_policy(struct proxyctl *p, const struct pc_app *a)
 
 	if (!a->policy)
 		return;
-	j = message("policy", a->name);
+	j = pc_message_new("policy", a->name);
 	js_add(j, "policy", js_copy(a->policy));
 	if (a->crashes >= CRASHES_MAX)
 		js_add_str(j, "closed", PC_CLOSED_BY_CRASHES);
@@ -103,96 +94,38 @@ static void say_policy(struct proxyctl *p, const struct pc_app *a)
 
 static void say_listeners(struct proxyctl *p, const struct pc_app *a)
 {
-	struct js *j = message("listen", a->name), *ports = js_arr();
 	int fds[FD_PASS_MAX];
+	size_t n;
+	struct js *j = pc_say_listeners(a, fds, &n);
 
-	for (size_t i = 0; i < a->n_listen; i++) {
-		struct js *one = js_obj();
-
-		js_add_int(one, "host", a->listen[i].host_port);
-		js_add_int(one, "app", a->listen[i].app_port);
-		js_push(ports, one);
-		fds[i] = a->listen[i].fd;
-	}
-	js_add(j, "ports", ports);
-	say(p, j, fds, a->n_listen);
-}
-
-static void say_gate(struct proxyctl *p, const struct pc_app *a)
-{
-	static const char *const names[] = {"hold", "serve", "reset"};
-	struct js *j = message("gate", a->name);
-
-	js_add_str(j, "mode", names[a->gate]);
-	say(p, j, NULL, 0);
-}
-
-static size_t add_sockets(struct js *j, const char *key, const struct proxyctl_socket *v, size_t n_v,
-			  int *fds, size_t n)
-{
-	struct js *ports = js_arr();
-
-	for (size_t i = 0; i < n_v; i++) {
-		js_push_int(ports, v[i].port);
-		fds[n++] = v[i].fd;
-	}
-	js_add(j, key, ports);
-	return n;
-}
-
-/* Two lists of the same length: the ports inside, with a socket each, and what they are outside. */
-static size_t add_loopback(struct js *j, const struct proxyctl_jail *jail, int *fds, size_t n)
-{
-	struct js *to = js_arr();
-
-	for (size_t i = 0; i < jail->n_loopback; i++)
-		js_push_int(to, jail->loopback[i].to);
-	js_add(j, "loopback_to", to);
-	return add_sockets(j, "loopback", jail->loopback, jail->n_loopback, fds, n);
+	say(p, j, fds, n);
 }
 
 static void say_loopback(struct proxyctl *p, const struct pc_app *a)
 {
-	struct js *j = message("loopback", a->name);
-	int fds[2 * NET_LOOPBACK_MAX];
-	size_t n = add_loopback(j, &a->jail, fds, 0);
+	int fds[FD_PASS_MAX];
+	size_t n;
+	struct js *j = pc_say_loopback(a, fds, &n);
 
-	js_add_int(j, "launch", (int64_t)a->launch);
 	say(p, j, fds, n);
 }
 
 static void say_jail(struct proxyctl *p, const struct pc_app *a)
 {
-	const struct proxyctl_jail *jail = &a->jail;
+	int fds[FD_PASS_MAX];
+	size_t n;
 	struct js *j;
-	int fds[NET_SOCKETS_MAX + 1];
-	size_t n = 0;
 
 	if (!a->launch)
 		return;
-	j = message("jail", a->name);
-	js_add_int(j, "launch", (int64_t)a->launch);
-	js_add_bool(j, "egress", jail->egress_fd >= 0);
-	if (jail->egress_fd >= 0)
-		fds[n++] = jail->egress_fd;
-	n = add_sockets(j, "transparent", jail->transparent, jail->n_transparent, fds, n);
-	js_add_int(j, "dns_udp", (int64_t)jail->n_dns_udp);
-	for (size_t i = 0; i < jail->n_dns_udp; i++)
-		fds[n++] = jail->dns_udp[i];
-	js_add_int(j, "dns_tcp", (int64_t)jail->n_dns_tcp);
-	for (size_t i = 0; i < jail->n_dns_tcp; i++)
-		fds[n++] = jail->dns_tcp[i];
-	js_add_bool(j, "names", a->names_fd >= 0);
-	if (a->names_fd >= 0)
-		fds[n++] = a->names_fd;
-	n = add_loopback(j, jail, fds, n);
+	j = pc_say_jail(a, fds, &n);
 	say(p, j, fds, n);
 }
 
 static void say_app(struct proxyctl *p, const struct pc_app *a)
 {
 	say_policy(p, a);
-	say_gate(p, a);
+	say(p, pc_say_gate(a), NULL, 0);
 	say_jail(p, a);
 	if (a->n_listen)
 		say_listeners(p, a);
@@ -222,7 +155,7 @@ static void send_pool(void *data, struct pc_app *a, size_t n)
 		}
 		n = 0; /* an empty answer: the proxy asks again a little later */
 	}
-	j = message("pool", a->name);
+	j = pc_message_new("pool", a->name);
 	js_add_int(j, "launch", (int64_t)a->launch);
 	say(p, j, fds, n);
 	fd_close_many(fds, n);
@@ -573,7 +506,7 @@ void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate)
 	struct pc_app *a = pc_app_get(&p->apps, app);
 
 	a->gate = gate;
-	say_gate(p, a);
+	say(p, pc_say_gate(a), NULL, 0);
 }
 
 void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail)
@@ -608,7 +541,7 @@ void proxyctl_drop_jail(struct proxyctl *p, const char *app)
 	if (!a || !a->launch)
 		return;
 	pc_app_drop_jail(a);
-	say(p, message("drop", app), NULL, 0);
+	say(p, pc_message_new("drop", app), NULL, 0);
 }
 
 void proxyctl_remove(struct proxyctl *p, const char *app)
@@ -617,7 +550,7 @@ void proxyctl_remove(struct proxyctl *p, const char *app)
 
 	if (!a)
 		return;
-	say(p, message("remove", a->name), NULL, 0);
+	say(p, pc_message_new("remove", a->name), NULL, 0);
 	pc_app_free(&p->apps, a);
 }
 
