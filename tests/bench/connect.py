@@ -55,12 +55,9 @@ def tree(pid):
 
 
 def cpu(pid):
-    """Seconds of a process by its clock (clock_getcpuclockid(3): nanoseconds, threads that ended included), and of the
-    children it has reaped."""
+    """Seconds of a process by its clock (clock_getcpuclockid(3)): nanoseconds, threads that ended included."""
     try:
-        with open(f"/proc/{pid}/stat") as f:
-            reaped = sum(int(v) for v in f.read().rpartition(")")[2].split()[13:15])
-        return time.clock_gettime((~pid << 3) | 2) + reaped / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return 0.0
 
@@ -336,14 +333,15 @@ def throughput(o, lab, kinds, results):
         with running(lab, kinds) as peers:
             everybody = [Direct(lab).up(), *peers]
             fast = Column(f"throughput, {streams} stream{'s' if streams > 1 else ''}", "MiB/s", True, results, everybody)
-            cost = Column(f"CPU of the proxy, {streams} stream{'s' if streams > 1 else ''}", "s/GiB", False, results, peers)
+            # What the children of socat used is nowhere to be read once they ended: it does not wait for them.
+            cost = Column(f"CPU of the proxy, {streams} stream{'s' if streams > 1 else ''}", "s/GiB", False, results, peers,
+                          skip=("socat pair",))
             for _ in range(o.rounds):
                 for p in everybody:
                     size = max(mib // 4, 1) if p.name in ("socat pair", "tinyproxy") else mib
                     client("tput", p.port, p.ask, 1, 1, **p_host(p))
                     before = p.cpu() if p.procs else 0
                     fast.add(p, client("tput", p.port, p.ask, size, streams, **p_host(p))[0])
-                    time.sleep(0.05)  # a proxy with a process for each connection has to reap it
                     if p.procs:
                         cost.add(p, (p.cpu() - before) * 1024 / (size * streams))
             fast.show()
@@ -519,7 +517,8 @@ def growth(o, results, failed):
             m = p.memory()
             m["heap"] = sum(heap(pid) for pid in p.pids())
             rows.append(m)
-            print(f"growth    after {done:8} connections: {m['fds']} fds, PSS {m['pss']} KiB, private {m['private']} KiB, "
+            fds = m["fds"] if m["fds"] == m["fds"] else "(for root to see)"
+            print(f"growth    after {done:8} connections: {fds} fds, PSS {m['pss']} KiB, private {m['private']} KiB, "
                   f"heap {m['heap']} KiB" + (f", {per_s:.0f}/s" if done else ""), flush=True)
         if rows[-1]["fds"] > rows[0]["fds"]:
             failed.append(f"growth: {rows[-1]['fds'] - rows[0]['fds']} descriptors more than at the start")
