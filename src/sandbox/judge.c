@@ -2,7 +2,8 @@
  * Theory of operation. The entries of a plan are paths, and the most specific one decides. All of them lie in one hash
  * table; a question walks over the path once, with the hash of what it has passed, and looks into the table at the end
  * of each component. Entries of three kinds count apart, as in plan_decide(): those of the plan, those of what a backend
- * makes itself (/tmp /dev /proc), and hidden places that nothing shows anyway.
+ * makes itself (/tmp /dev /proc), and hidden places that nothing shows anyway. There is a judge for each running app, so
+ * it is kept small: entries of 16 bytes, and one text with all paths and reasons.
  */
 #include "sandbox/judge.h"
 #include "base/file.h"
@@ -10,16 +11,18 @@
 #include <string.h>
 
 enum kind { KIND_PLAN, KIND_MADE, KIND_UNSEEN, KINDS };
-struct slot {
-	struct plan_path p; /* path NULL: free */
-	enum kind kind;
-	size_t len;
-	uint32_t hash;
+struct entry {
+	uint32_t hash, path, reason; /* offsets in the text */
+	uint16_t len;
+	uint8_t access : 2, dir : 1, empty : 1, kind : 2;
 };
 struct judge {
-	struct slot *slots;
-	size_t cap, n; /* cap is a power of two, and more than twice n */
-	char *home;
+	struct entry *v;
+	uint32_t n;
+	uint16_t *table; /* number of an entry and one, 0: free */
+	uint32_t cap;    /* a power of two, and more than n */
+	char *text;
+	uint32_t home; /* 0: none */
 };
 
 static const struct plan_path made[] = {
@@ -39,33 +42,63 @@ static uint32_t hash_of(const char *path)
 	return h;
 }
 
-static void add(struct judge *j, const struct plan_path *p, enum kind kind)
+static uint32_t put(struct strbuf *b, const char *text)
 {
-	uint32_t h = hash_of(p->path);
-	size_t i = h & (j->cap - 1);
+	uint32_t at = (uint32_t)b->len;
 
-	while (j->slots[i].p.path)
+	strbuf_add(b, text, strlen(text) + 1);
+	return at;
+}
+
+/* Neighbours often have the same reason. */
+static uint32_t put_reason(const struct judge *j, struct strbuf *b, const char *reason)
+{
+	for (uint32_t i = j->n; i > 0 && i + 16 > j->n; i--)
+		if (strcmp(b->p + j->v[i - 1].reason, reason) == 0)
+			return j->v[i - 1].reason;
+	return put(b, reason);
+}
+
+static void add(struct judge *j, struct strbuf *b, const struct plan_path *p, enum kind kind)
+{
+	uint32_t h = hash_of(p->path), i = h & (j->cap - 1);
+	size_t len = strlen(p->path);
+
+	if (len > UINT16_MAX || j->n + 1 >= UINT16_MAX)
+		return; /* longer than any path that is asked about; no plan has so many */
+	while (j->table[i])
 		i = (i + 1) & (j->cap - 1);
-	j->slots[i] = (struct slot){.p = *p, .kind = kind, .len = strlen(p->path), .hash = h};
-	j->slots[i].p.path = xstrdup(p->path);
-	j->slots[i].p.reason = xstrdup(p->reason);
-	j->n++;
+	j->v[j->n] = (struct entry){.hash = h,
+				    .path = put(b, p->path),
+				    .reason = put_reason(j, b, p->reason),
+				    .len = (uint16_t)len,
+				    .access = (uint8_t)(p->access & 3),
+				    .dir = p->dir,
+				    .empty = p->empty,
+				    .kind = (uint8_t)(kind & 3)};
+	j->table[i] = (uint16_t)++j->n;
 }
 
 struct judge *judge_create(const struct plan *p)
 {
 	struct judge *j = xcalloc(1, sizeof *j);
+	size_t n = p->n_paths + p->n_unseen + ELEMENTS(made);
+	struct strbuf b = STRBUF_INIT;
 
-	for (j->cap = 64; j->cap < 2 * (p->n_paths + p->n_unseen + ELEMENTS(made)) + 2;)
+	for (j->cap = 64; j->cap < n + n / 2;)
 		j->cap *= 2;
-	j->slots = xcalloc(j->cap, sizeof *j->slots);
+	j->table = xcalloc(j->cap, sizeof *j->table);
+	j->v = xcalloc(n, sizeof *j->v);
+	strbuf_add(&b, "", 1);
+	if (p->user.home)
+		j->home = put(&b, p->user.home);
 	for (size_t i = 0; i < p->n_paths; i++)
-		add(j, &p->paths[i], KIND_PLAN);
+		add(j, &b, &p->paths[i], KIND_PLAN);
 	for (size_t i = 0; i < p->n_unseen; i++)
-		add(j, &p->unseen[i], KIND_UNSEEN);
+		add(j, &b, &p->unseen[i], KIND_UNSEEN);
 	for (size_t i = 0; i < ELEMENTS(made); i++)
-		add(j, &made[i], KIND_MADE);
-	j->home = xstrdup(p->user.home);
+		add(j, &b, &made[i], KIND_MADE);
+	j->text = xrealloc(b.p, b.len);
 	return j;
 }
 
@@ -73,43 +106,41 @@ void judge_destroy(struct judge *j)
 {
 	if (!j)
 		return;
-	for (size_t i = 0; i < j->cap; i++) {
-		free(j->slots[i].p.path);
-		free(j->slots[i].p.reason);
-	}
-	free(j->slots);
-	free(j->home);
+	free(j->table);
+	free(j->v);
+	free(j->text);
 	free(j);
 }
 
 /* The first `len` bytes of `path`, whose hash is `h`; `whole`: that is all of it. */
 static void look(const struct judge *j, const char *path, size_t len, uint32_t h, bool whole,
-		 const struct plan_path *best[KINDS])
+		 const struct entry *best[KINDS])
 {
-	for (size_t i = h & (j->cap - 1); j->slots[i].p.path; i = (i + 1) & (j->cap - 1)) {
-		const struct slot *s = &j->slots[i];
+	for (uint32_t i = h & (j->cap - 1); j->table[i]; i = (i + 1) & (j->cap - 1)) {
+		const struct entry *e = &j->v[j->table[i] - 1];
 
-		if (s->hash == h && s->len == len && memcmp(s->p.path, path, len) == 0 && (s->p.dir || whole))
-			best[s->kind] = &s->p;
+		if (e->hash == h && e->len == len && memcmp(j->text + e->path, path, len) == 0 &&
+		    (e->dir || whole))
+			best[e->kind] = e;
 	}
 }
 
-static const struct plan_path *decide(const struct plan_path *const best[KINDS], const char *path)
+static const struct entry *decide(const struct entry *const best[KINDS], size_t len)
 {
-	const struct plan_path *by = best[KIND_PLAN], *own = best[KIND_MADE];
+	const struct entry *by = best[KIND_PLAN], *own = best[KIND_MADE];
 
-	if (own && (!by || strlen(by->path) <= strlen(own->path)))
+	if (own && (!by || by->len <= own->len))
 		by = own;
 	if (by && (!by->empty || by->access == PLAN_HIDE))
 		return by;
 	if (best[KIND_UNSEEN])
 		return best[KIND_UNSEEN];
-	return by && strcmp(by->path, path) == 0 ? by : NULL;
+	return by && by->len == len ? by : NULL;
 }
 
 void judge_path(const struct judge *j, const char *path, struct judge_answer *ret)
 {
-	const struct plan_path *best[KINDS] = {NULL}, *by;
+	const struct entry *best[KINDS] = {NULL}, *by;
 	uint32_t h = fnv_start;
 	size_t n = 0;
 
@@ -121,11 +152,12 @@ void judge_path(const struct judge *j, const char *path, struct judge_answer *re
 	}
 	if (n > 1)
 		look(j, path, n, h, true, best);
-	by = decide(best, path);
+	by = decide(best, n);
 	*ret = (struct judge_answer){
-		.access = by && !by->empty ? by->access : PLAN_HIDE,
-		.way = by && by->empty && strcmp(by->path, path) == 0,
-		.by = by,
+		.access = by && !by->empty ? (enum plan_access)by->access : PLAN_HIDE,
+		.way = by && by->empty && by->len == n,
+		.empty = by && by->empty,
+		.reason = by ? j->text + by->reason : NULL,
 	};
 }
 
@@ -133,27 +165,28 @@ void judge_path(const struct judge *j, const char *path, struct judge_answer *re
 
 char *judge_rule(const struct judge_answer *a)
 {
-	return xstrdup(a->by ? a->by->reason : "nothing grants it");
+	return xstrdup(a->reason ? a->reason : "nothing grants it");
 }
 
-static bool is_guarded(const struct plan_path *p)
+static bool is_guarded(enum plan_access access, const char *reason)
 {
-	return p->access == PLAN_HIDE &&
-	       (str_starts(p->reason, "secret place") || str_starts(p->reason, "sbxsv"));
+	return access == PLAN_HIDE && (str_starts(reason, "secret place") || str_starts(reason, "sbxsv"));
 }
 
 /* Would Read= or Write= of it be taken? What guard.c says when it knows the whole unit decides; this is for a hint. */
 static bool grantable(const struct judge *j, const char *path, bool write)
 {
-	if (plan_never(path, write) || (j->home && path_is_below(j->home, path)))
-		return false;
-	if (write && j->home && plan_is_login(j->home, path))
-		return false;
-	for (size_t i = 0; i < j->cap; i++) {
-		const struct slot *s = &j->slots[i];
+	const char *home = j->home ? j->text + j->home : NULL;
 
-		if (s->p.path && is_guarded(&s->p) &&
-		    (path_is_below(path, s->p.path) || path_is_below(s->p.path, path)))
+	if (plan_never(path, write) || (home && path_is_below(home, path)))
+		return false;
+	if (write && home && plan_is_login(home, path))
+		return false;
+	for (uint32_t i = 0; i < j->n; i++) {
+		const char *at = j->text + j->v[i].path;
+
+		if (is_guarded((enum plan_access)j->v[i].access, j->text + j->v[i].reason) &&
+		    (path_is_below(path, at) || path_is_below(at, path)))
 			return false;
 	}
 	return true;
@@ -187,17 +220,17 @@ static char *grant(const char *app, const char *option, const char *path)
 }
 
 /* A hidden place says itself what to do. */
-static char *hint_of_place(const struct plan_path *by)
+static char *hint_of_place(const char *reason)
 {
 	static const char secret[] = "secret place (";
-	const char *name = by->reason + sizeof secret - 1;
+	const char *name = reason + sizeof secret - 1;
 
-	if (str_starts(by->reason, secret) && !strstr(by->reason, "another user"))
+	if (str_starts(reason, secret) && !strstr(reason, "another user"))
 		return xasprintf("Secret=%.*s in [Sandbox] of its unit shows it to the app",
 				 (int)strcspn(name, ")"), name);
-	if (str_ends(by->reason, " Hide="))
+	if (str_ends(reason, " Hide="))
 		return xstrdup("it is hidden by that line, which wins over every grant");
-	if (str_starts(by->reason, "belongs to another app"))
+	if (str_starts(reason, "belongs to another app"))
 		return xstrdup("DataDirectory= of the same directory in both units shares it");
 	return NULL;
 }
@@ -213,9 +246,10 @@ static char *hint_of_write(const struct judge *j, const char *app, const char *p
 		return grant(app, "write", up);
 	if (exists && grantable(j, path, true))
 		return grant(app, "write", path);
-	if (j->home && str_eq(up, j->home) && !exists && !plan_is_login(j->home, path))
-		return xasprintf("a home directory is never granted as a whole: name a directory below it with %s",
-				 app ? "DataDirectory=" : "--write");
+	if (j->home && str_eq(up, j->text + j->home) && !exists && !plan_is_login(j->text + j->home, path))
+		return xasprintf(
+			"a home directory is never granted as a whole: name a directory below it with %s",
+			app ? "DataDirectory=" : "--write");
 	return NULL;
 }
 
@@ -226,10 +260,10 @@ char *judge_hint(const struct judge *j, const char *app, enum judge_want want, c
 	char *of_place;
 
 	judge_path(j, path, &a);
-	of_place = a.by && a.access == PLAN_HIDE && !a.by->empty ? hint_of_place(a.by) : NULL;
+	of_place = a.reason && a.access == PLAN_HIDE && !a.empty ? hint_of_place(a.reason) : NULL;
 	if (of_place)
 		return of_place;
-	if (a.by && is_guarded(a.by))
+	if (a.reason && !a.empty && is_guarded(a.access, a.reason))
 		return NULL;
 	if (path_is_below(path, "/dev"))
 		return app ? xasprintf("Device=%s in [Sandbox] of its unit", path) : NULL;

@@ -14,7 +14,8 @@ struct judge_answer {
 	enum plan_access access;
 	/* A directory that is there, and shows nothing but the way to what lies below. */
 	bool way;
-	const struct plan_path *by; /* lives as long as the judge; NULL: nothing grants it */
+	bool empty;         /* by such a directory, or below one */
+	const char *reason; /* of the entry; lives as long as the judge; NULL: nothing grants it */
 };
 /* `path`: absolute, normalised, no links in it. */
 void judge_path(const struct judge *j, const char *path, struct judge_answer *ret);

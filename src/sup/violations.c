@@ -86,7 +86,7 @@ void violations_from_proxy(struct sup *s, const struct js *event)
 void violations_plan(struct app *a, const struct plan *p)
 {
 	judge_destroy(a->judge);
-	a->judge = judge_create(p);
+	a->judge = violations_mode(a, p) == AUDIT_OFF ? NULL : judge_create(p);
 	free(a->program);
 	a->program = xstrdup(p->program);
 	a->judge_uid = geteuid() == 0 ? p->user.uid : (uid_t)-1;

@@ -270,6 +270,14 @@ static bool hear_connect(struct observer *o, pid_t tid, const struct call *c, st
 	return true;
 }
 
+static void forget_task(struct observer *o, pid_t tid)
+{
+	struct known_task *t = &o->tasks[(unsigned)tid % KNOWN_TASKS];
+
+	if (t->tid == tid)
+		t->tid = 0;
+}
+
 static bool hear(struct observer *o, pid_t tid, const struct call *c, struct record *r)
 {
 	bool heard;
@@ -283,8 +291,8 @@ static bool hear(struct observer *o, pid_t tid, const struct call *c, struct rec
 		heard = false;
 	if (heard)
 		finish_record(r, o, tid);
-	if (c->kind == CALL_EXEC) /* it has another name afterwards */
-		o->tasks[(unsigned)tid % KNOWN_TASKS].tid = 0;
+	if (c->kind == CALL_EXEC)
+		forget_task(o, tid); /* it has another name afterwards */
 	return heard;
 }
 

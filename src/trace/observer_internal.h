@@ -98,12 +98,12 @@ struct observer {
 	size_t used[2];
 	uint64_t lost;
 	struct table *news, *told;
-	struct connected connected[CONNECTED_MAX]; /* circular */
-	size_t n_connected;                        /* ever */
+	size_t n_connected; /* ever */
 
-	/* the ear's */
-	struct known_task tasks[KNOWN_TASKS];
+	/* the ear's; beside what is always there, for an idle app uses no more than a page */
 	union scratch heard[CALL_PATHS_MAX];
+	struct known_task tasks[KNOWN_TASKS];
+	struct connected connected[CONNECTED_MAX]; /* circular; with the lock */
 	/* the judge's */
 	char real[PATH_MAX], asked[2 * PATH_MAX + 2], work_path[2 * PATH_MAX + 2];
 	struct {

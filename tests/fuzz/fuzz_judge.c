@@ -39,7 +39,7 @@ static void ask(const struct plan *p, const struct judge *j, const char *path)
 
 	judge_path(j, path, &a);
 	assert(a.access == plan_decide(p, path, &by));
-	assert(!a.by == !by);
+	assert(!a.reason == !by);
 	rule = judge_rule(&a);
 	assert(rule[0]);
 	for (unsigned want = JUDGE_READ; want <= JUDGE_CONNECT; want++) {

@@ -335,9 +335,9 @@ static void check_judge_at(const struct plan *p, const struct judge *j, const ch
 		return;
 	judge_path(j, path, &a);
 	assert_int_equal(a.access, plan_decide(p, path, &by));
-	assert_true(!a.by == !by);
+	assert_true(!a.reason == !by);
 	if (by)
-		assert_string_equal(a.by->reason, by->reason);
+		assert_string_equal(a.reason, by->reason);
 	assert_int_equal(a.way, by && by->empty && strcmp(by->path, path) == 0);
 	rule = judge_rule(&a);
 	hint = judge_hint(j, "notes", JUDGE_READ, path, true, true);
