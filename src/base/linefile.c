@@ -255,8 +255,8 @@ bool linefile_retry(struct linefile *f)
 		f->error = xstrdup(err_msg(e));
 		return false;
 	}
-	what = xasprintf("%s: writing again, %llu lines were lost", f->file,
-			 (unsigned long long)f->streak_lines);
+	what = xasprintf("%s: writing again, %llu lines (%llu bytes) were lost", f->file,
+			 (unsigned long long)f->streak_lines, (unsigned long long)f->streak_bytes);
 	f->losing = false;
 	f->streak_lines = f->streak_bytes = 0;
 	if (f->hooks.trouble)

@@ -334,13 +334,16 @@ static void print_violations(const struct js *app)
 		advice = violation_advice(v, js_str(app, "name"));
 		printf("%14s: %s\n", label, text);
 		if (advice)
-			printf("%14s  %s%s\n", "", str_starts(advice, "sbxsv ") ? "to allow it: " : "", advice);
+			printf("%14s  %s%s\n", "", str_starts(advice, "sbxsv ") ? "to allow it: " : "",
+			       advice);
 		label = "";
 	}
 	if (js_int_or(all, "lost", 0))
-		printf("%14s: %" PRId64 " calls came too fast to be judged\n", "not judged", js_int_or(all, "lost", 0));
+		printf("%14s: %" PRId64 " calls came too fast to be judged\n", "not judged",
+		       js_int_or(all, "lost", 0));
 	if (i)
-		field("file refusals", js_str(i, "violations_error") ? js_str(i, "violations_error") : js_str(i, "violations"));
+		field("file refusals", js_str(i, "violations_error") ? js_str(i, "violations_error")
+								     : js_str(i, "violations"));
 }
 
 static void print_resources(const struct js *app)
@@ -356,7 +359,8 @@ static void print_resources(const struct js *app)
 	field("processor", cpu);
 	field("log", js_str(log, "path"));
 	if (dropped)
-		printf("%14s: %" PRId64 " lines could not be written\n", "log lost", dropped);
+		printf("%14s: %" PRId64 " lines (%" PRId64 " bytes) could not be written\n", "log lost",
+		       dropped, js_int_or(log, "dropped_bytes", 0));
 	field("log trouble", js_str(log, "error"));
 }
 

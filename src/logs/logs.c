@@ -373,6 +373,7 @@ struct logs_follow *logs_follow_start(struct logs *l, logs_line_fn *fn, void *da
 {
 	struct logs_follow *f = xcalloc(1, sizeof *f), **at = &l->followers;
 
+	flush(l); /* what waits in the batch is in the ring already: it would come twice */
 	while (*at)
 		at = &(*at)->next;
 	*at = f;

@@ -3,7 +3,8 @@
  * in a ring in memory. The app never blocks on a full disk or a slow reader: what cannot be written is
  * dropped and counted, whole lines only, and a line that says so is written when there is room again.
  *
- * Theory of operation. Each launch has its own pipe; the one of an earlier launch is read until its last
+ * Theory of operation. Each launch has its own pipe, for both its streams: the order of what an app writes to
+ * them is worth more than knowing which one it was. The pipe of an earlier launch is read until its last
  * writer is gone. A readable pipe is read one chunk at a time (the loop comes back while there is more, so a
  * chatty app cannot starve the others), cut into lines, and the lines of a chunk go to the file in one write,
  * to the ring, and to followers. A line that has not ended waits in the pipe's own buffer; one longer than

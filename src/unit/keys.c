@@ -156,7 +156,7 @@ static const struct unit_key unit_rows[] = {
 	U("Log", "Target", K_ENUM_STR, log_target, "file", "where the output goes", LIVE, WORDS("file", "!journal", "!syslog")),
 	U("Log", "File", K_PATH, log_file, "(NAME.log in the state directory)", "file of Target=file", LIVE, UNIT_ONLY),
 	U("Log", "MaxSize", K_SIZE, log_max_size, "10M", "size at which the file is rotated", LIVE, RANGE(4096, 0)),
-	U("Log", "MaxFiles", K_UINT, log_max_files, "5", "rotated files kept", LIVE, RANGE(1, 1000)),
+	U("Log", "MaxFiles", K_UINT, log_max_files, "5", "files in all, the current one included", LIVE, RANGE(1, 1000)),
 	U("Log", "Timestamps", K_BOOL, log_timestamps, "no", "put the time before each line", LIVE),
 
 	U("Needs", "Bin", K_NEED, needs, "", "programs that must be there", LIST, LIVE, LATER),

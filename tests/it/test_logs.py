@@ -4,6 +4,8 @@ import resource
 import shutil
 import stat
 import subprocess
+import threading
+import time
 
 import harness
 import pytest
@@ -20,6 +22,14 @@ class H(http.server.BaseHTTPRequestHandler):
             for _ in range(int(n)):
                 sys.stdout.write("f" * 99 + "\n")
             sys.stdout.flush()
+        elif what == "count":           # FROM-TO: numbered lines, on both streams in turn
+            out = [b"", b""]
+            for i in range(*map(int, n.split("-"))):
+                out[i % 2] += b"%d of the numbered lines\n" % i
+                if i % 1000 > 997:
+                    os.write(1 + i % 2, out[i % 2]); out[i % 2] = b""
+            for i in 0, 1:
+                os.write(1 + i, out[i])
         elif what == "long":            # one line of N bytes
             print("l" * int(n), flush=True)
         elif what == "raw":
@@ -98,6 +108,64 @@ def test_rotation(inst, chatter):
     assert inst.peek("chat")["log"]["dropped_lines"] == 0
 
 
+def numbers(text):
+    """The numbers of whole numbered lines; any other line but sbxsv's own is an error."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("[sbxsv] "):
+            continue
+        number, _, rest = line.partition(" ")
+        assert rest == "of the numbered lines", repr(line)
+        found.append(int(number))
+    return found
+
+
+def test_300000_lines_through_rotation_with_delete_and_rename_under_it(inst, chatter):
+    port = chatter(body="[Log]\nMaxSize=32K\nMaxFiles=300")
+    inst.up()
+    inst.wait_state("chat", "running")
+    log = inst.log_path("chat")
+    aside = os.path.join(inst.base, "aside")
+    os.mkdir(aside)
+    taken = []  # descriptors: what is written before the supervisor notices is seen too
+    over = threading.Event()
+
+    def meddle():
+        while not over.wait(0.01):
+            to = os.path.join(aside, str(len(taken)))
+            try:
+                os.rename(log, to)
+            except FileNotFoundError:
+                continue
+            taken.append(os.open(to, os.O_RDONLY))
+            if len(taken) % 2:
+                os.unlink(to)
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    try:
+        for i in range(0, 300000, 20000):
+            was = len(taken)
+            say(port, f"count/{i}-{i + 20000}")
+            harness.wait_for(lambda was=was: len(taken) > was, 20, what="the file taken away")
+    finally:
+        over.set()
+        thread.join()
+    harness.wait_for(lambda: inst.peek("chat")["log"]["lines"] >= 300001, 60, what="all lines read")
+    found = []
+    rotated = [log + f".{i}" for i in range(1, 300)] + [log]
+    for path in rotated:
+        if os.path.exists(path):
+            found += numbers(inst.read_text(path))
+    for fd in taken:
+        with open(fd, encoding="ascii") as f:
+            found += numbers(f.read())
+    assert len(taken) >= 15 and os.path.exists(log + ".1")
+    assert len(found) == 300000 and sorted(found) == list(range(300000))
+    s = inst.peek("chat")["log"]
+    assert s["dropped_bytes"] == 0 and s["dropped_lines"] == 0
+
+
 def test_long_lines_are_split_and_marked(inst, chatter):
     port = chatter()
     inst.up()
@@ -159,6 +227,32 @@ def test_a_log_that_cannot_be_written_is_counted_and_shown(inst, chatter):
     say(port, "say/two")
     wait_log(inst, "chat", "two\n")
     assert "[sbxsv] 5000 lines (500000 bytes) are missing here" in inst.log("chat")
+
+
+@pytest.mark.root
+def test_what_a_full_disk_costs_is_counted_to_the_byte(inst, chatter):
+    port = chatter()
+    p = inst.spawn(["unshare", "--mount", "/bin/sh", "-c",
+                    'mkdir -m 700 "$1" && mount -t tmpfs -o size=1m,mode=700 tmpfs "$1" && exec "$2" --foreground', "sh",
+                    inst.state, harness.program("sbxsvd")])
+    harness.wait_for(inst.answers, 30, what="the control socket")
+    inst.wait_state("chat", "running")
+    say(port, "count/0-100000")  # comes back: the app was not held up
+    s = harness.wait_for(lambda: (lambda s: s if s["log"]["lines"] >= 100001 else None)(inst.peek("chat")), 30,
+                         what="all lines read")["log"]
+    log = f"/proc/{p.pid}/root{s['path']}"
+    text = inst.read_text(log)
+    assert text.endswith("\n") and s["dropped_lines"] > 0
+    found = numbers(text)
+    assert len(set(found)) == len(found) == 100000 - s["dropped_lines"]
+    total = sum(len(f"{i} of the numbered lines\n") for i in range(100000))
+    assert sum(len(x) + 1 for x in text.splitlines() if not x.startswith("[sbxsv]")) + s["dropped_bytes"] == total
+    assert str(s["dropped_bytes"]) in inst.ok("status", "chat")
+    os.truncate(log, 0)
+    say(port, "say/after")
+    harness.wait_for(lambda: "after\n" in inst.read_text(log), 20, what="the log going on")
+    assert f"[sbxsv] {s['dropped_lines']} lines ({s['dropped_bytes']} bytes) are missing here" in inst.read_text(log)
+    assert f"{s['dropped_lines']} lines ({s['dropped_bytes']} bytes) were lost" in inst.ok("events", "chat")
 
 
 @pytest.mark.root

@@ -517,6 +517,25 @@ static void test_a_flood_through_the_loop(void **state)
 	assert_int_equal(st.dropped_lines, 0);
 }
 
+/* A line that waits for company is in the tail already: a follower who asked for both sees it once. */
+static void test_tail_and_follow_have_each_line_once(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	struct logs_follow *f;
+
+	feed(w, fd, "one\n");
+	logs_note_soon(w->logs, "waits");
+	logs_tail(w->logs, 10, &w->seen);
+	f = logs_follow_start(w->logs, on_line, w);
+	feed(w, fd, "two\n");
+	assert_int_equal(w->seen.n, 3);
+	assert_string_equal(w->seen.v[0], "one");
+	assert_string_equal(w->seen.v[1], "[sbxsv] waits");
+	assert_string_equal(w->seen.v[2], "two");
+	logs_follow_stop(f);
+}
+
 static int write_to(const char *path, const char *text)
 {
 	CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -580,6 +599,13 @@ static void test_full_disk(void **state) /* last: it changes the namespaces of t
 	assert_non_null(strstr(text + 10000, "lines ("));
 	assert_true(str_ends(text, "\nafter\n"));
 	assert_int_equal(w->trouble.n, 2);
+	{
+		CLEANUP_FREE char *lost =
+			xasprintf("%llu lines (%llu bytes) were lost", (unsigned long long)st.dropped_lines,
+				  (unsigned long long)st.dropped_bytes);
+
+		assert_non_null(strstr(w->trouble.v[1], lost));
+	}
 	assert_int_equal(umount2(w->dir, MNT_DETACH), 0);
 }
 
@@ -626,6 +652,7 @@ int main(void)
 		T(test_followers_may_stop_inside_their_callback),
 		T(test_earlier_run_is_seen_in_the_tail),
 		T(test_timestamps),
+		T(test_tail_and_follow_have_each_line_once),
 		T(test_a_flood_through_the_loop),
 		T(test_full_disk),
 	};
