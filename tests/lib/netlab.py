@@ -306,6 +306,10 @@ class Lab:
             p.wait()
         for ns in self.spaces:
             ns.close()
+        with open("/proc/self/mountinfo") as f:  # what a test mounted in there would stay, and the directory with it
+            below = [line.split()[4] for line in f if line.split()[4].startswith(self.dir + "/")]
+        for m in reversed(below):
+            _libc.umount2(m.encode(), 2)  # MNT_DETACH
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def space(self, ns):
