@@ -180,6 +180,16 @@ static void build(struct program *p, enum audit a)
 	answer(p, SECCOMP_RET_ALLOW);
 }
 
+/* The reader has buffers of a fixed size (src/trace/ear.c), twice and more of what today's kernels need. */
+static bool fits_the_reader(void)
+{
+	enum { NOTICE_MAX = 256 };
+	struct seccomp_notif_sizes s = {0};
+
+	return syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &s) == 0 && s.seccomp_notif <= NOTICE_MAX &&
+	       s.seccomp_notif_resp <= NOTICE_MAX;
+}
+
 int audit_install(enum audit a)
 {
 	struct program p = {.n = 0};
@@ -187,6 +197,10 @@ int audit_install(enum audit a)
 	const unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
 	long fd;
 
+	if (!fits_the_reader()) {
+		errno = EOVERFLOW;
+		return -1;
+	}
 	build(&p, a);
 	f.len = p.n;
 	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &f);

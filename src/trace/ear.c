@@ -353,24 +353,37 @@ static void hand_over(struct observer *o, const struct record *r)
 
 /* --- life --- */
 
-static void take_one(struct observer *o)
-{
+/* Of a later kernel they may be larger: then it fills more of the first, and reads more of the second, which must be zero.
+ * src/sandbox/audit.c has asked that they are not larger than this. */
+union notice {
 	struct seccomp_notif q;
 	struct seccomp_notif_resp a;
+	char room[OBSERVER_NOTICE_MAX];
+};
+
+static void take_one(struct observer *o)
+{
+	union notice in, out;
+	const struct seccomp_notif *q = &in.q;
 	struct call calls[CALL_PATHS_MAX];
 	int n, heard = 0;
 
-	memset(&q, 0, sizeof q); /* the kernel wants it so */
-	if (ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_RECV, &q) < 0)
-		return; /* ENOENT: it was killed, or interrupted */
+	memset(&in, 0, sizeof in); /* the kernel wants it so */
+	if (ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_RECV, &in) < 0) {
+		if (errno != ENOENT && errno != EINTR) /* killed, or interrupted */
+			(void)poll(NULL, 0, 10);       /* cannot happen; if it does, not as fast as we can */
+		return;
+	}
 	atomic_store(&o->listening_to_one, true);
-	n = decode(&q, calls);
+	n = decode(q, calls);
 	for (int i = 0; i < n; i++)
-		if (hear(o, (pid_t)q.pid, &calls[i], &o->heard[heard].r))
+		if (hear(o, (pid_t)q->pid, &calls[i], &o->heard[heard].r))
 			heard++;
-	a = (struct seccomp_notif_resp){.id = q.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+	memset(&out, 0, sizeof out);
+	out.a.id = q->id;
+	out.a.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 	/* an answer that is taken says that it was this process all the time, and not a later one with its number */
-	if (ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_SEND, &a) == 0)
+	if (ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_SEND, &out) == 0)
 		for (int i = 0; i < heard; i++)
 			hand_over(o, &o->heard[i].r);
 	atomic_store(&o->listening_to_one, false);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+enum { OBSERVER_NOTICE_MAX = 256 /* the same in src/sandbox/audit.c */ };
 enum {
 	BATCH_BYTES = 64 << 10,
 	FOUND_MAX = 64,
