@@ -99,15 +99,6 @@ void control_need(struct app *a, size_t n)
 	say(a->proxy, j);
 }
 
-void control_event(struct app *a, struct js *event)
-{
-	struct js *j = message("event", NULL);
-
-	js_add_str(event, "app", a->name);
-	js_add(j, "event", event);
-	say(a->proxy, j);
-}
-
 void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count)
 {

@@ -14,7 +14,6 @@ void control_start(struct proxy *p, int fd);
 void control_finish(struct proxy *p);
 
 void control_need(struct app *a, size_t n);
-void control_event(struct app *a, struct js *event); /* owns event; "app" is added */
 /* lookup: a name that was asked for, at no port */
 void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count);

@@ -1,9 +1,9 @@
 /*
  * What do the first bytes of a connection to a site begin? Pure.
  *
- * Only what names a site is told apart: a TLS record, and the line of an HTTP/1 request. A line counts when it begins
- * with a word of capitals (RFC 9110 9.1), white space after it, and holds "HTTP/": so
- * the words of SMTP, FTP, IRC, SIP, Redis or NATS are none, nor is anything binary. Bytes that may still become such
+ * Only what names a site is told apart: a TLS record of any type or a ClientHello of the form of SSL 2, and the line of an
+ * HTTP/1 request. A line counts when it begins with a word of capitals (RFC 9110 9.1), white space after it, and holds
+ * "HTTP/" or is "GET /...": so the words of SMTP, FTP, IRC, SIP, Redis or NATS are none, nor is anything binary. Bytes that may still become such
  * a line are waited for. HTTP/2 without TLS (RFC 9113 3.3) names its sites in compressed headers, which nobody here reads.
  */
 #pragma once
@@ -15,7 +15,7 @@ enum first { FIRST_MORE, FIRST_TLS, FIRST_HTTP, FIRST_HTTP2, FIRST_RAW };
 enum first first_bytes(const char *buf, size_t len);
 
 /*
- * Methods of other letters are taken by some servers too, but words in small letters begin so much else that nothing is
+ * Methods of other letters, and other white space, are taken by some servers too, but words in small letters begin so much else that nothing is
  * held for them. Instead the first line is watched as it passes; when it turns out to be one of a request the connection
  * ends before its Host was sent on.
  */

@@ -128,6 +128,7 @@ static bool bad_gateway(struct outgoing *c, const char *reason)
 	access_error(c->access, reason);
 	c->relay.half[1].tap = on_response_body;
 	free(TAKE_PTR(c->http->head));
+	outgoing_release(c);
 	if (!c->http->answered && !relay_push(&c->relay, 1, text, strlen(text)))
 		return false;
 	return on_response_body(&c->relay, NULL, 0);
@@ -186,6 +187,7 @@ static bool upgraded(struct outgoing *c)
 	bool alive;
 
 	c->relay.half[0].tap = c->relay.half[1].tap = NULL;
+	outgoing_release(c);
 	alive = relay_push(&c->relay, 1, h->head, h->head_len);
 	http_free(h);
 	return alive;
@@ -230,6 +232,8 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 
 	if (!len)
 		return bad_gateway(c, "the site closed the connection without an answer");
+	if (!outgoing_hold(c, len))
+		return bad_gateway(c, "too many answers to this app are unfinished");
 	h->head = xrealloc(h->head, h->head_len + len);
 	memcpy(h->head + h->head_len, data, len);
 	h->head_len += len;
@@ -252,6 +256,7 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 		return true;
 	}
 	r->half[1].tap = on_response_body;
+	outgoing_release(c);
 	rest = TAKE_PTR(h->head);
 	return relay_push(r, 1, rest, h->head_len);
 }

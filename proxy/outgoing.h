@@ -26,7 +26,7 @@
 /* Of one app. Connections in all are bounded by its descriptors too (accept.h). */
 #define OUTGOING_MAX 16384
 #define JUDGING_MAX  1024       /* not connected yet: beyond, nobody is accepted for the moment */
-#define HELD_MAX     (8u << 20) /* bytes of clients that wait for a verdict */
+#define HELD_MAX     (8u << 20) /* bytes of clients that wait for a verdict, and of heads of answers that are not whole */
 
 enum outgoing_phase {
 	PHASE_FIRST,   /* reading the client's first bytes: what it wants is not known yet */

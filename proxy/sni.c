@@ -5,7 +5,10 @@
 /* RFC 8446 and, for the name extension, RFC 6066 3 */
 #define RECORD_HEADER       5
 #define RECORD_MAX          16384 /* RFC 8446 5.1 */
+#define CONTENT_MIN         20
 #define CONTENT_HANDSHAKE   22
+#define CONTENT_MAX         24
+#define SSL2_BIT            0x80 /* of the length of a record of SSL 2 (RFC 5246 E.2) */
 #define HANDSHAKE_HEADER    4
 #define CLIENT_HELLO        1
 #define EXT_SERVER_NAME     0
@@ -179,8 +182,14 @@ static enum sni_result parse_hello(struct sni *s, struct reader *r)
 
 static enum sni_result check_record(struct sni *s, const uint8_t *h, size_t have)
 {
+	if (h[0] != CONTENT_HANDSHAKE && s->record)
+		return bad(s, "another record inside the ClientHello");
+	if (h[0] >= CONTENT_MIN && h[0] <= CONTENT_MAX && h[0] != CONTENT_HANDSHAKE)
+		return bad(s, "another record before the ClientHello");
+	if (h[0] & SSL2_BIT)
+		return bad(s, "a ClientHello in the form of SSL 2");
 	if (h[0] != CONTENT_HANDSHAKE)
-		return s->record == 0 ? SNI_NOT_TLS : bad(s, "another record inside the ClientHello");
+		return SNI_NOT_TLS;
 	if (have >= 2 && h[1] != 3)
 		return bad(s, "a record of an unknown protocol version");
 	if (have >= 3 && h[2] > 4)
@@ -237,7 +246,9 @@ enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len)
 /* --- after it --- */
 
 #define CONTENT_CHANGE_CIPHER 20
+#define CONTENT_ALERT         21
 #define CONTENT_DATA          23
+#define CONTENT_HEARTBEAT     24
 #define PEEK                  6 /* type, length, version: enough to tell a ClientHello from encrypted bytes */
 
 /* The record at `h`, with its header and PEEK bytes of its payload (or all). */
@@ -246,7 +257,8 @@ static enum sni_later after_record(struct sni_after *a, const uint8_t *h)
 	unsigned n = be16(h + 3);
 	const uint8_t *p = h + RECORD_HEADER;
 
-	if (h[0] == CONTENT_CHANGE_CIPHER && n == 1) { /* of middleboxes: RFC 8446 D.4 */
+	/* of middleboxes: RFC 8446 D.4; a warning, which servers skip: OpenSSL does with user_canceled */
+	if (h[0] == CONTENT_CHANGE_CIPHER || h[0] == CONTENT_ALERT || h[0] == CONTENT_HEARTBEAT) {
 		a->left = RECORD_HEADER + n;
 		return LATER_MORE;
 	}
@@ -255,7 +267,10 @@ static enum sni_later after_record(struct sni_after *a, const uint8_t *h)
 		a->left = RECORD_HEADER + n;
 		return LATER_MORE;
 	}
-	if (h[0] != CONTENT_HANDSHAKE || n == 0 || p[0] != CLIENT_HELLO)
+	if (h[0] == CONTENT_HANDSHAKE &&
+	    n == 0) /* skipped too: to be refused as a ClientHello that has one */
+		return LATER_HELLO;
+	if (h[0] != CONTENT_HANDSHAKE || p[0] != CLIENT_HELLO)
 		return LATER_OVER;
 	/* TLS 1.2 resumed: an encrypted Finished after change_cipher_spec, which may begin with any byte. */
 	if (n >= PEEK && (p[1] != 0 || p[4] != 3))

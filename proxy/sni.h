@@ -17,7 +17,7 @@
 
 enum sni_result {
 	SNI_MORE,
-	SNI_NOT_TLS, /* another protocol: the first byte is no handshake record */
+	SNI_NOT_TLS, /* another protocol: the first byte is of no record */
 	SNI_OK,      /* a whole ClientHello; `host` is "" when it names none */
 	SNI_BAD,     /* looks like TLS, but malformed, ambiguous or too long; `reason` says why */
 };
@@ -48,7 +48,7 @@ bool sni_judge(const struct policy *p, const struct verdict *v, const char *host
 /*
  * A server that answers with HelloRetryRequest gets a second ClientHello (RFC 8446 4.1.2), and some choose the site by
  * that one. So what the client sends after the first is looked at, record by record, until it is clear that no second one
- * can come: another handshake message, or something encrypted. Records of early data may come before it, and are skipped
+ * can come: another handshake message, or something encrypted. Alerts and the like say nothing about it. Records of early data may come before it, and are skipped
  * by servers up to a limit (16 KiB where it was looked up: OpenSSL, BoringSSL).
  */
 #define SNI_EARLY_MAX 65536

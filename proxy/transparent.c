@@ -45,7 +45,8 @@ static void unnamed(struct outgoing *c, const char *reason)
 
 static void on_gave_up(struct outgoing *c, bool eof)
 {
-	if (!eof && !c->setup->target.literal) { /* no request: the other side speaks first */
+	if (!eof && !c->setup->target.literal &&
+	    c->setup->first == FIRST_MORE) { /* the other side speaks first */
 		outgoing_judge(c);
 		return;
 	}

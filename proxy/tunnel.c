@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ODD_REQUEST "a request whose first line is not as RFC 9112 has it"
+
 struct hello {
 	struct sni sni;
 	struct request *req; /* it is plain HTTP */
@@ -95,7 +97,7 @@ void tunnel_late(struct outgoing *c)
 	if (h->first == FIRST_TLS) {
 		(void)cut(c, "TLS", "the ClientHello did not come in time");
 	} else if (!only_empty_lines(h)) {
-		(void)cut(c, "HTTP", "it begins like a request, whose head did not come in time");
+		(void)cut(c, "HTTP", "it begins like a request or TLS, and the rest did not come in time");
 	} else if (pass(c)) {
 		c->relay.half[0].tap = on_first_bytes;
 	}
@@ -249,7 +251,7 @@ static bool on_line(struct relay *r, char *data, size_t len)
 	enum line what = watch(c, &c->later->line, data, len);
 
 	if (what == LINE_HTTP)
-		return cut(c, "HTTP", "a request whose method is not in capitals");
+		return cut(c, "HTTP", ODD_REQUEST);
 	if (!len || what == LINE_OVER) {
 		r->half[0].tap = NULL;
 		later_free(TAKE_PTR(c->later));
@@ -263,7 +265,7 @@ static bool raw_judge(struct outgoing *c)
 	enum line what = watch(c, &line, c->hello->buf, c->hello->len);
 
 	if (what == LINE_HTTP)
-		return cut(c, "HTTP", "a request whose method is not in capitals");
+		return cut(c, "HTTP", ODD_REQUEST);
 	if (!pass(c))
 		return false;
 	if (what == LINE_MORE) {

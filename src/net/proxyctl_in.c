@@ -67,16 +67,6 @@ static void on_synced(struct pc_in *in, const struct js *m)
 		in->synced(in->data, (uint64_t)n);
 }
 
-static void on_event(struct pc_in *in, const struct js *m)
-{
-	const struct js *event = js_get(m, "event");
-
-	if (app_of(in, event) && str_eq(js_str(event, "type"), "violation"))
-		in->event(in->data, event);
-	else
-		complain(in, "an event that is not its to tell");
-}
-
 static void on_hello(struct pc_in *in, const struct js *m)
 {
 	int64_t v = js_int_or(m, "v", -1);
@@ -98,8 +88,6 @@ void pc_message(struct pc_in *in, const struct js *m)
 		on_denied(in, m);
 	else if (str_eq(type, "counters"))
 		on_counters(in, m);
-	else if (str_eq(type, "event"))
-		on_event(in, m);
 	else if (str_eq(type, "synced"))
 		on_synced(in, m);
 	else if (str_eq(type, "hello"))

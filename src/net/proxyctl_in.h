@@ -2,8 +2,8 @@
  * What sbxsv-proxy says, from the bytes on. Private to proxyctl.
  *
  * The proxy is the process that reads what strangers send, so it is the one that may be taken over. Nothing
- * it can say may do more than a broken proxy could: texts are bounded, names must be known, an event can only
- * be a violation of a known app, sockets are bounded by a rate, and what makes no sense is said once and
+ * it can say may do more than a broken proxy could: texts are bounded, names must be known, an event is made here of
+ * what it refused and can be nothing else, sockets are bounded by a rate, and what makes no sense is said once and
  * ignored.
  */
 #pragma once

@@ -14,10 +14,11 @@ import netlab
 import proxydrv
 
 
-def policy(allow=(), deny=(), address=(), egress="hosts", connect=(), sni_match=True, ech_refuse=False):
+def policy(allow=(), deny=(), address=(), egress="hosts", connect=(), sni_match=True, ech_refuse=False, upstream=()):
     pairs = lambda v: [[text, f"notes.app:{i + 3}"] for i, text in enumerate(v)]
     return {"egress": egress, "sni_match": sni_match, "ech_refuse": ech_refuse, "allow": pairs(allow),
-            "deny": pairs(deny), "address": pairs(address), "connect": pairs(connect)}
+            "deny": pairs(deny), "address": pairs(address), "connect": pairs(connect),
+            **({"upstream": pairs(upstream)} if upstream else {})}
 
 
 class Setup:

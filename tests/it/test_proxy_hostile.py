@@ -178,6 +178,40 @@ def test_flood_of_interim_answers():
 
 
 @netlab.isolated
+def test_many_long_heads_keep_bounded_memory():
+    """Sites that never end the head of their answer: a bound for the app, not for each connection."""
+    with netlab.Lab() as lab:
+        lab.dns(addresses("a.test", "b.test"))
+        big, n = 60000, 400
+
+        def long_head(c):
+            head_of(c)
+            c.sendall(b"HTTP/1.1 200 OK\r\nX: " + b"y" * big)
+            read_all(c)
+            c.close()
+        Origin(lab, "11.2.0.10", 80, long_head)
+        lab.http_site("b.test", "11.2.0.11")
+        s = Setup(lab, allow=["a.test", "b.test"])
+        served(s, "b.test", 1)
+        before = rss_kib(s.proxy.proc.pid)
+        kept = [get(s) for _ in range(n)]
+        for _ in range(200):
+            left = s.proxy.counters("notes")["out_open"]
+            if left <= n // 2:
+                break
+            time.sleep(0.05)
+        assert left <= n // 2, left  # the others got a 502, and have closed or were closed
+        assert any(read_all(c)[0].startswith(b"HTTP/1.1 502") for c in kept[-5:])
+        if "sanitizers" not in open(lab.path("proxy.log")).read():
+            assert rss_kib(s.proxy.proc.pid) - before < (8 << 10) * 2 + (4 << 10)
+        for c in kept:
+            c.close()
+        wait_idle(s)
+        served(s, "b.test", 1)  # nothing is counted any more
+        s.proxy.close()
+
+
+@netlab.isolated
 def test_nothing_is_cut_off():
     """The site closes right after its answer; a client that takes a break, longer than the proxy lingers, gets all of it."""
     with netlab.Lab() as lab:

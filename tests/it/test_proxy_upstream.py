@@ -12,6 +12,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import alone
 import netsup
 from alone import Alone, ask, connect, curl
+import netlab
+from test_net_transparent import Captured
+from test_proxy_egress import is_cut
 
 PARENT = "11.2.0.99"
 
@@ -358,3 +361,23 @@ def test_captured_through_squid(lab, sup):
     assert sup.run("box", "result = bare('curl', '-sS', 'http://c.test/')")[0] != 0
     # neither a request nor TLS: a tunnel, which this squid does not grant
     assert sup.run("box", "result = read_from('a.test', 80, b'\\0\\1\\2\\3 raw')") in ("", "ECONNRESET", "ENOTCONN", "EPIPE")
+
+
+@netlab.isolated
+def test_half_a_request_goes_nowhere():
+    """A captured connection to port 80 is read before anybody is dialled; what is not whole in time is not sent on."""
+    with netlab.Lab() as lab:
+        sites(lab)
+        parent = Fake(lab, b"HTTP/1.1 200 OK\r\n\r\nhello")
+        s = Captured(lab, program="proxy_quick", allow=["a.test"], upstream=[f"http://{PARENT}:{parent.port}"])
+        for half in (b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nX: y", b"\x16\x03\x01\x02\0\x01\0\x01"):
+            c = s.open("a.test", 80)
+            c.sendall(half)
+            assert is_cut(lambda: c.recv(100)), half
+            c.close()
+        assert not parent.asked
+        c = s.open("a.test", 80)
+        c.sendall(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n")
+        assert receive(c, b"hello").startswith(b"HTTP/1.1 200")
+        c.close()
+        s.proxy.close()

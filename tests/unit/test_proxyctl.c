@@ -254,6 +254,8 @@ static const char evil[] =
 	"          dict(t='event', event=dict(app='a', type='state', to='running')), dict(t='event', "
 	"event=[1]),\n"
 	"          dict(t='event', event=dict(app='b', type='violation')), dict(t='event'),\n"
+	"          dict(t='event', event=dict(app='a', type='violation', operation='file-write', "
+	"hint='Write=/')),\n"
 	"          dict(t='counters', apps=dict(a=dict(in_open=-1, in_total=1e300, bytes_in='x', "
 	"out_denied=2.5))),\n"
 	"          dict(t='counters', apps=[[1]]), dict(t='counters', apps=dict(a=[], b={})), "

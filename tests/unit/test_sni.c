@@ -234,9 +234,9 @@ static void test_record_errors(void **state)
 	} rows[] = {
 		{"GET / HTTP/1.1", 14, SNI_NOT_TLS},
 		{"SSH-2.0-x", 9, SNI_NOT_TLS},
-		{"\x15\x03\x01\x00\x02\x02\x28", 7, SNI_NOT_TLS},
-		{"\x14\x03\x01\x00\x01\x01", 6, SNI_NOT_TLS},
-		{"\x80\x2e\x01\x03\x01", 5, SNI_NOT_TLS},
+		{"\x15\x03\x01\x00\x02\x01\x5a\x16\x03\x01", 10, SNI_BAD}, /* a warning before it */
+		{"\x14\x03\x01\x00\x01\x01", 6, SNI_BAD},
+		{"\x80\x2e\x01\x03\x01", 5, SNI_BAD}, /* of SSL 2 */
 		{"\x16", 1, SNI_MORE},
 		{"\x16\x03\x01", 3, SNI_MORE},
 		{"\x16\xfe\xfd", 3, SNI_BAD},
@@ -386,12 +386,15 @@ static void test_after(void **state)
 	AFTER("\24\3\3\0\1\1\26\3\3\0\100\1\0\0\74\3\3", false, LATER_HELLO, 6);
 	AFTER("\26\3\3\0\1\1", false, LATER_HELLO, 0);
 	AFTER("\27\3\3\0\2xy\24\3\3\0\1\1\26\3\3\0\2\1\0", true, LATER_HELLO, 13);
-	/* none can come: application data, another handshake message, an encrypted one, an alert, rubbish */
+	/* after a warning or a heartbeat; after an empty record, which its parser refuses */
+	AFTER("\25\3\3\0\2\1\132\26\3\3\0\100\1\0\0\74\3\3", false, LATER_HELLO, 7);
+	AFTER("\30\3\3\0\2xy\24\3\3\0\2\1\1\26\3\3\0\2\1\0", false, LATER_HELLO, 14);
+	AFTER("\26\3\3\0\0", false, LATER_HELLO, 0);
+	AFTER("\25\3\3\0\2\2\50", false, LATER_MORE, 7);
+	/* none can come: application data, another handshake message, an encrypted one, rubbish */
 	AFTER("\27\3\3\0\2xy", false, LATER_OVER, 0);
 	AFTER("\26\3\3\0\100\20\0\0\74\3\3", false, LATER_OVER, 0);
 	AFTER("\24\3\3\0\1\1\26\3\3\0\100\1\44\113\250\341\2", false, LATER_OVER, 0);
-	AFTER("\25\3\3\0\2\2\50", false, LATER_OVER, 0);
-	AFTER("\26\3\3\0\0", false, LATER_OVER, 0);
 	AFTER("hello", false, LATER_OVER, 0);
 	AFTER("\26\3\3\0\100\1\0\0", false, LATER_MORE, 0);
 }

@@ -109,7 +109,18 @@ static void test_first(void **state)
 	assert_int_equal(FIRST("GET / HTTP/1.1\r\n"), FIRST_HTTP);
 	assert_int_equal(FIRST("GET\t/\thttp/1.1\n"), FIRST_HTTP); /* some servers take it */
 	assert_int_equal(FIRST("M-SEARCH_ * HTTP/1.1\r\n"), FIRST_HTTP);
-	assert_int_equal(FIRST("GET /\r\n"), FIRST_RAW); /* HTTP/0.9 names nobody */
+	assert_int_equal(FIRST("GET /\r\n"), FIRST_HTTP); /* HTTP/0.9 names nobody, but some servers read on */
+	assert_int_equal(FIRST("GET key\r\n"), FIRST_RAW);
+	assert_int_equal(FIRST("GETS /\r\n"), FIRST_RAW);
+	/* TLS that does not begin with its ClientHello, or with one of SSL 2 */
+	assert_int_equal(FIRST("\25"), FIRST_MORE);
+	assert_int_equal(FIRST("\25\3"), FIRST_TLS);
+	assert_int_equal(FIRST("\25\0"), FIRST_RAW);
+	assert_int_equal(FIRST("\200\56"), FIRST_MORE);
+	assert_int_equal(FIRST("\200\56\1"), FIRST_MORE);
+	assert_int_equal(FIRST("\200\56\1\3\1"), FIRST_TLS);
+	assert_int_equal(FIRST("\200\1\0\1"), FIRST_RAW); /* Thrift */
+	assert_int_equal(FIRST("\377\375\1\3"), FIRST_RAW); /* Telnet */
 	assert_int_equal(FIRST("SSH-2.0-x\r\n"), FIRST_RAW);
 	assert_int_equal(FIRST("EHLO me\r\n"), FIRST_RAW);
 	assert_int_equal(FIRST("OPTIONS sip:x SIP/2.0\r\n"), FIRST_RAW);
@@ -138,6 +149,12 @@ static void test_line(void **state)
 		{"SSH-2.0-x HTTP\r\n", LINE_OVER},
 		{"SSH-2.0-x\r\n", LINE_OVER},
 		{"{\"a\": 1}", LINE_OVER},
+		/* as str.split() of Python, and others, separate words */
+		{"GET\v/\fHTTP/1.1\r\n", LINE_HTTP},
+		{"\v\240GET / HTTP/1.1\r\n", LINE_HTTP},
+		{"get\205/\240HTTP/1.1\r\n", LINE_HTTP},
+		{"get\r/ HTTP/1.1\r\n", LINE_HTTP},
+		{"get\nHTTP/1.1\r\n", LINE_OVER},
 		{"\1\2", LINE_OVER},
 	};
 
