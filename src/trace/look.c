@@ -278,17 +278,47 @@ static bool refused_make(struct observer *o)
 	return true;
 }
 
+/* A script that may be executed fails all the same when its interpreter is not there, and says ENOENT: o->work_path becomes the
+ * interpreter. Only a regular file is opened, and only its first line is read. */
+static bool interpreter_of(struct observer *o, int fd, const struct stat *st)
+{
+	char line[256], link[40], *path, *end;
+	ssize_t n;
+	int file;
+
+	if (!S_ISREG(st->st_mode))
+		return false;
+	(void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	file = open(link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (file < 0)
+		return false;
+	n = read(file, line, sizeof line - 1); /* as much as the kernel looks at: BINPRM_BUF_SIZE */
+	(void)close(file);
+	if (n < 4 || line[0] != '#' || line[1] != '!')
+		return false;
+	line[n] = 0;
+	path = line + 2 + strspn(line + 2, " \t");
+	end = path + strcspn(path, " \t\n");
+	if (path[0] != '/' || !*end)
+		return false;
+	*end = 0;
+	(void)strcpy(o->work_path, path);
+	return true;
+}
+
 static bool is_lookup(const struct record *r)
 {
 	return r->kind == CALL_READ || r->kind == CALL_EXEC || r->kind == CALL_CONNECT;
 }
 
-static bool look_at_path(struct observer *o, const struct record *r, struct found *f)
+/* *ret_script: not refused, but its interpreter, which o->work_path is now, may be. */
+static bool look_once(struct observer *o, const struct record *r, struct found *f, bool *ret_script)
 {
 	struct stat st;
-	bool refused;
+	bool refused = false;
 	int fd;
 
+	*ret_script = false;
 	if (is_in(o->work_path, "/proc"))
 		return false;
 	if (is_private(o->work_path))
@@ -296,14 +326,22 @@ static bool look_at_path(struct observer *o, const struct record *r, struct foun
 	fd = look_up(-1, o->work_path, r->follow);
 	if (fd < 0)
 		return (r->creates || r->kind == CALL_MAKE) && refused_make(o);
-	refused = fstat(fd, &st) == 0 && path_of(fd, o->real);
-	if (refused) {
+	if (fstat(fd, &st) == 0 && path_of(fd, o->real)) {
 		f->exists = true;
 		f->dir = S_ISDIR(st.st_mode);
 		refused = is_lookup(r) ? refused_read(o, r, fd, &st) : refused_write(o, r, fd, &st);
+		*ret_script = !refused && r->kind == CALL_EXEC && interpreter_of(o, fd, &st);
 	}
 	(void)close(fd);
 	return refused;
+}
+
+static bool look_at_path(struct observer *o, const struct record *r, struct found *f)
+{
+	bool script, again, refused = look_once(o, r, f, &script);
+
+	/* once: the kernel takes scripts as interpreters of scripts, but nobody has them */
+	return script ? look_once(o, r, f, &again) : refused;
 }
 
 static bool is_loopback(const struct in6_addr *a)

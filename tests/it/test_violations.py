@@ -201,6 +201,21 @@ def test_hidden_by_the_unit_and_by_other_apps(inst, outside):
     assert len(seen) == 3, seen
 
 
+def test_a_script_whose_interpreter_is_not_granted(inst, outside):
+    """The kernel says that the script does not exist."""
+    shutil.copy("/bin/true", f"{outside.dir}/interpreter")
+    os.chmod(f"{outside.dir}/interpreter", 0o755)
+    d = inst.app_dir("app", {"run.sh": "./tool\n./fine\nsleep 0.2\nexit 1\n"})
+    inst.user_file(f"{d}/tool", f"#! {outside.dir}/interpreter -x\n", 0o755)
+    inst.user_file(f"{d}/fine", "#!/bin/sh\nexit 0\n", 0o755)
+    write_unit(inst, "app", d, "/bin/sh run.sh", audit="writes")
+    inst.up()
+    inst.wait_state("app", "failed")
+    found = refused(inst, "app")
+    assert [(v["operation"], v["path"], v["asked"]) for v in found] == [("exec", f"{outside.dir}/interpreter", f"{d}/./tool")], found
+    assert found[0]["hint"] == f"sbxsv allow app --read {outside.dir}/interpreter"
+
+
 def test_off_writes_all(inst, outside):
     script = f"cat {outside.file}\n: >{outside.new}\nsleep 0.3\nexit 1\n"
     for mode in "off", "writes", "all":
