@@ -247,3 +247,10 @@ endif
 test_hosts_SOURCES = tests/unit/test_hosts.c
 test_hosts_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_hosts_LDADD = libproxy.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+if HAVE_CMOCKA
+check_PROGRAMS += test_refused
+TESTS += test_refused
+endif
+test_refused_SOURCES = tests/unit/test_refused.c
+test_refused_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_refused_LDADD = libtrace.a $(BASE_LIBS) $(CMOCKA_LIBS)
