@@ -346,6 +346,23 @@ static void print_violations(const struct js *app)
 								     : js_str(i, "violations"));
 }
 
+/* What it says of itself. The supervisor has made the text safe for a terminal; what it is told is not trusted twice. */
+static void print_notify(const struct js *said)
+{
+	const char *status = js_str(said, "status");
+	CLEANUP_FREE char *text = status ? str_escape(status, strlen(status)) : NULL,
+			  *watchdog = duration_of(said, "watchdog_ms");
+
+	field("it says", text);
+	if (js_bool_or(said, "reloading", false))
+		field("", "it is reloading");
+	if (js_bool_or(said, "stopping", false))
+		field("", "it is about to end");
+	field("watchdog", watchdog);
+	if (js_int_or(said, "ignored", 0))
+		printf("%14s: %" PRId64 " messages to its $NOTIFY_SOCKET\n", "ignored", js_int_or(said, "ignored", 0));
+}
+
 static void print_resources(const struct js *app)
 {
 	const struct js *log = js_get(app, "log");
@@ -408,6 +425,7 @@ static void print_app(const struct js *app)
 	field_list("secrets", js_get(app, "secrets"));
 	print_network(app);
 	print_violations(app);
+	print_notify(js_get(app, "notify"));
 	print_resources(app);
 }
 

@@ -16,6 +16,14 @@
  * executed, the program was started (always, so it means something only when it comes first), and at the end
  * its raw wait status (an exit code alone cannot tell "killed by signal 9" from "exit 137").
  *
+ * `n`: FD + 3 is the jail's $NOTIFY_SOCKET, and what comes in there is passed on over FD, each message behind a
+ * note. It is read here, and not by the supervisor, because of who is asked: the kernel tells the reader the
+ * sender's pid in the reader's own pid namespace, and a process outside of this one has none there (0), be it
+ * alive or gone by then. The supervisor could only look up a pid that may be somebody else's already. The
+ * socket announces itself by SIGIO. While the supervisor takes nothing, nothing is read, and senders wait.
+ *
+ * `r`: FD + 4 is a pipe that becomes the app's descriptor 3.
+ *
  * It makes itself non-dumpable before the app exists: otherwise the app could ptrace it, and outlive its own
  * stop. All signals stay blocked for its whole life and are taken one by one: a blocked signal is queued even
  * for pid 1, for which default actions do not exist, and none is lost between the launch and the first wait.
@@ -37,24 +45,27 @@
 enum { SIGSET_BYTES = 8 /* the kernel's sigset_t, include/uapi/asm-generic/signal.h */, FAILED = 125 };
 
 /* The same in src/sandbox/jail.h. */
-enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED };
+enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY };
+enum { NOTIFY_MAX = 4096 /* bytes of a message, systemd's NOTIFY_BUFFER_MAX */, READY_FD = 3 };
 struct note {
-	int32_t type, value; /* errno, pid, wait status */
+	int32_t type, value; /* errno, pid, wait status; of a message 0, or the errno why there is none */
 };
 
 struct app {
 	int sock;
 	int pid;
+	int notify, ready; /* -1: none */
 	bool session, namespaced;
+	bool later; /* messages wait until the supervisor reads */
 	char **argv; /* [0] the program's path, then its own argv */
 	char **env;
 };
 
-static void tell(const struct app *a, int type, int value)
+static void tell(int sock, int type, int value)
 {
 	struct note n = {.type = type, .value = value};
 
-	while (raw(__NR_sendto, a->sock, &n, sizeof n, MSG_NOSIGNAL, 0, 0) == -EINTR)
+	while (raw(__NR_sendto, sock, &n, sizeof n, MSG_NOSIGNAL, 0, 0) == -EINTR)
 		;
 }
 
@@ -88,12 +99,19 @@ static void set_blocked(uint64_t set)
 /* In the forked child. */
 static _Noreturn void become(const struct app *a)
 {
+	int sock = a->sock;
+
+	if (a->ready >= 0) { /* the setup socket stands where it belongs */
+		sock = (int)raw(__NR_fcntl, sock, F_DUPFD_CLOEXEC, 16);
+		if (sock < 0 || raw(__NR_dup3, a->ready, READY_FD, 0) < 0)
+			leave(127);
+	}
 	if (a->session)
 		(void)raw(__NR_setsid);
 	if (!a->namespaced) /* cleared by fork; in a namespace the end of pid 1 is enough */
 		(void)raw(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	set_blocked(0);
-	tell(a, NOTE_EXEC_FAILED, (int)-raw(__NR_execve, a->argv[0], a->argv + 1, a->env));
+	tell(sock, NOTE_EXEC_FAILED, (int)-raw(__NR_execve, a->argv[0], a->argv + 1, a->env));
 	leave(127);
 }
 
@@ -106,11 +124,75 @@ static void start(struct app *a)
 	if (pid == 0)
 		become(a);
 	if (pid < 0) {
-		tell(a, NOTE_EXEC_FAILED, (int)-pid);
+		tell(a->sock, NOTE_EXEC_FAILED, (int)-pid);
 		leave(FAILED);
 	}
+	if (a->ready >= 0)
+		(void)raw(__NR_close, a->ready);
 	a->pid = (int)pid;
-	tell(a, NOTE_STARTED, a->pid);
+	tell(a->sock, NOTE_STARTED, a->pid);
+}
+
+/* --- $NOTIFY_SOCKET --- */
+
+/* The sender as this pid namespace knows it, 0 when it does not. Descriptors that came along are closed: nothing
+ * is kept for an app, and who waits for that (sd_notify_barrier(3)) waits no longer. */
+static int sender_of(struct msghdr *m)
+{
+	int pid = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		const void *data = CMSG_DATA(c);
+		size_t n = c->cmsg_len - CMSG_LEN(0);
+
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_CREDENTIALS && n >= sizeof(struct ucred))
+			pid = ((const struct ucred *)data)->pid;
+		for (size_t i = 0; c->cmsg_type == SCM_RIGHTS && i < n / sizeof(int); i++)
+			(void)raw(__NR_close, ((const int *)data)[i]);
+	}
+	return pid;
+}
+
+static bool supervisor_reads(const struct app *a)
+{
+	struct pollfd p = {.fd = a->sock, .events = POLLOUT};
+	struct timespec now = {0};
+
+	return raw(__NR_ppoll, &p, 1, &now, 0, 0) > 0 && (p.revents & POLLOUT);
+}
+
+static void pass_on(struct app *a)
+{
+	struct {
+		struct note note;
+		char text[NOTIFY_MAX];
+	} out;
+	_Alignas(struct cmsghdr) char control[1280]; /* the sender and 253 descriptors, SCM_MAX_FD */
+	long n;
+
+	while (!(a->later = !supervisor_reads(a))) {
+		struct iovec v = {out.text, sizeof out.text};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+
+		n = raw(__NR_recvmsg, a->notify, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			return;
+		out.note.type = NOTE_NOTIFY;
+		out.note.value = !sender_of(&m) ? EPERM : m.msg_flags & MSG_TRUNC ? EMSGSIZE : 0;
+		(void)raw(__NR_sendto, a->sock, &out, sizeof out.note + (out.note.value ? 0 : (size_t)n),
+			  MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
+	}
+}
+
+static void listen_to_app(const struct app *a)
+{
+	if (a->notify >= 0 && (raw(__NR_fcntl, a->notify, F_SETOWN, raw(__NR_getpid)) < 0 ||
+			       raw(__NR_fcntl, a->notify, F_SETFL, O_ASYNC | O_NONBLOCK) < 0))
+		leave(FAILED);
 }
 
 /* --- without a pid namespace --- */
@@ -157,9 +239,11 @@ static void kill_the_rest(void)
 
 /* --- its life --- */
 
-static _Noreturn void finish(const struct app *a, int status)
+static _Noreturn void finish(struct app *a, int status)
 {
-	tell(a, NOTE_EXITED, status);
+	if (a->notify >= 0)
+		pass_on(a);
+	tell(a->sock, NOTE_EXITED, status);
 	if (!a->namespaced) {
 		if (a->session)
 			(void)raw(__NR_kill, -a->pid, SIGKILL);
@@ -191,16 +275,22 @@ static bool reap(const struct app *a, int *ret_status)
 	return ended;
 }
 
-static _Noreturn void serve(const struct app *a)
+static _Noreturn void serve(struct app *a)
 {
+	const struct timespec soon = {.tv_nsec = 20000000};
 	const uint64_t all = ~(uint64_t)0;
 	siginfo_t si;
 	int status = 0;
 
 	for (;;) {
-		if (raw(__NR_rt_sigtimedwait, &all, &si, 0, SIGSET_BYTES) < 0)
-			continue; /* EINTR: stopped and continued */
-		if (si.si_signo != SIGCHLD)
+		if (raw(__NR_rt_sigtimedwait, &all, &si, a->later ? &soon : 0, SIGSET_BYTES) < 0) {
+			if (a->later) /* else EINTR: stopped and continued */
+				pass_on(a);
+			continue;
+		}
+		if (a->notify >= 0 && si.si_signo == SIGIO && si.si_code == SI_KERNEL)
+			pass_on(a);
+		else if (si.si_signo != SIGCHLD)
 			forward(a, &si);
 		else if (reap(a, &status))
 			finish(a, status);
@@ -218,6 +308,8 @@ static _Noreturn void run(int argc, char **argv, char **env)
 	a.sock = number(argv[1]);
 	a.session = has(argv[2], 's');
 	a.namespaced = has(argv[2], 'p');
+	a.notify = has(argv[2], 'n') ? a.sock + 3 : -1;
+	a.ready = has(argv[2], 'r') ? a.sock + 4 : -1;
 	a.argv = argv + 3;
 	a.env = env;
 	if (raw(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
@@ -227,11 +319,13 @@ static _Noreturn void run(int argc, char **argv, char **env)
 		(void)raw(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 	set_blocked(~(uint64_t)0);
 	(void)raw(__NR_fcntl, a.sock, F_SETFD, FD_CLOEXEC);
-	(void)raw(__NR_fcntl, a.sock + 2, F_SETFD, FD_CLOEXEC);
+	for (int fd = a.sock + 2; fd <= a.sock + 4; fd++)
+		(void)raw(__NR_fcntl, fd, F_SETFD, FD_CLOEXEC);
 	/* Did the supervisor die before the death signal was set? Then its end of the socket is gone. */
 	p.fd = a.sock;
 	if (raw(__NR_ppoll, &p, 1, &now, 0, 0) != 0)
 		leave(FAILED);
+	listen_to_app(&a);
 	start(&a);
 	serve(&a);
 }

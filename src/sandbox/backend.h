@@ -64,6 +64,12 @@ struct launch_io {                          /* fds stay the caller's; the child 
 	/* Nothing has to be done when the program runs (so not with an audit), and the launch is left alone until launch_settle(),
 	 * when the pidfd is dead, or 10 s are over: two wakeups less. */
 	bool quiet;
+	/* Write end of a pipe that becomes descriptor 3 of the program; 0: none. */
+	int ready_fd;
+	/* A message that came to PLAN_NOTIFY_SOCKET from inside of the jail, from the loop, after on_done. NULL and the errno: one
+	 * that was dropped, because its sender is not of the jail (EPERM) or because it is too long (EMSGSIZE). Needed when the
+	 * plan says notify. It may not destroy the launch. */
+	void (*notified)(void *data, const char *text, size_t len, int error);
 };
 
 struct launch_done {

@@ -99,20 +99,23 @@ static int high_copy(struct child *c, int fd)
 	return r;
 }
 
-/* 0 1 2: the app's; 3: the setup socket; 4: sbxsv-init; 5: the listener of the audit, for sbxsv-init to keep.
- * Everything else is closed. */
+/* 0 1 2: the app's; 3: the setup socket; 4: sbxsv-init; 5: the listener of the audit, for sbxsv-init to keep;
+ * 6: $NOTIFY_SOCKET; 7: the app's readiness pipe. Everything else is closed. */
 void child_stdio(struct child *c)
 {
 	const int from[] = {high_copy(c, c->io->stdin_fd),  high_copy(c, c->io->stdout_fd),
 			    high_copy(c, c->io->stderr_fd), high_copy(c, c->sock),
-			    high_copy(c, c->io->init_fd),   c->listener < 0 ? -1 : high_copy(c, c->listener)};
-	const int n = c->listener < 0 ? 5 : 6;
+			    high_copy(c, c->io->init_fd),   c->listener < 0 ? -1 : high_copy(c, c->listener),
+			    c->notify < 0 ? -1 : high_copy(c, c->notify),
+			    c->io->ready_fd <= 0 ? -1 : high_copy(c, c->io->ready_fd)};
 
-	for (int i = 0; i < n; i++)
-		if (dup3(from[i], i, i == 4 ? O_CLOEXEC : 0) < 0)
+	for (int i = 0; i < (int)ELEMENTS(from); i++)
+		if (from[i] < 0)
+			(void)close(i);
+		else if (dup3(from[i], i, i == 4 ? O_CLOEXEC : 0) < 0)
 			child_fail(c, "stdio", errno, "cannot place a file descriptor", NULL);
 	c->sock = 3;
-	if (sys_close_range((unsigned)n) < 0)
+	if (sys_close_range(ELEMENTS(from)) < 0)
 		child_fail(c, "stdio", errno, "cannot close the supervisor's files", NULL);
 }
 

@@ -230,6 +230,22 @@ static void env_file(struct plan_ctx *c, const struct unit_value *v)
 	env_file_read(c, v, &w);
 }
 
+/* Last: what a unit says about these would only break them. */
+static void signs_of_life(struct plan_ctx *c)
+{
+	struct strv *env = &c->plan->env;
+	char text[24];
+
+	if (c->plan->notify)
+		env_set(env, "NOTIFY_SOCKET", PLAN_NOTIFY_SOCKET);
+	if (c->u->watchdog_ms) {
+		(void)snprintf(text, sizeof text, "%lld", (long long)c->u->watchdog_ms * 1000);
+		env_set(env, "WATCHDOG_USEC", text);
+	}
+	if (c->u->ready == UNIT_READY_FD)
+		env_set(env, "SBXSV_READY_FD", PLAN_READY_FD);
+}
+
 void plan_environment(struct plan_ctx *c)
 {
 	const struct unit *u = c->u;
@@ -243,6 +259,7 @@ void plan_environment(struct plan_ctx *c)
 		env_line(&c->plan->env, u->environment.v[i].text);
 	for (size_t i = 0; i < u->environment_file.n; i++)
 		env_file(c, &u->environment_file.v[i]);
+	signs_of_life(c);
 	if (c->plan->env.n > ENV_MAX)
 		plan_problem(c, u->exec_origin, "the environment has %zu variables; at most %d are passed on",
 			     c->plan->env.n, ENV_MAX);

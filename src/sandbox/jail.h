@@ -14,7 +14,8 @@
 #include "sandbox/seccomp.h"
 #include <limits.h>
 
-enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED }; /* the same in src/init/init.c */
+/* The same in src/init/init.c. */
+enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY };
 struct init_note {
 	int32_t type, value;
 };
@@ -52,6 +53,7 @@ struct child {
 				 * and listener */
 	size_t n_fds;
 	int listener, mntns; /* -1: no audit */
+	int notify;          /* -1: no $NOTIFY_SOCKET */
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;

@@ -23,6 +23,8 @@ struct launch {
 	bool has_jail, finished, has_status, quiet;
 	enum audit audit;
 	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds);
+	void (*notified)(void *data, const char *text, size_t len, int error);
+	struct loop *loop;
 	int status;
 	struct err *failure;
 	struct launch_done done;
@@ -51,6 +53,42 @@ static void stop_watching(struct launch *l)
 	loop_defer_stop(&l->later);
 }
 
+/* One of the notes of sbxsv-init after the start, if there is one. False: nothing more now, or never. */
+static bool take_note(struct launch *l, bool *ret_gone)
+{
+	struct {
+		struct init_note note;
+		char text[4096];
+	} m;
+	size_t n_fds = 0;
+	ssize_t n = fd_recv(l->sock, &m, sizeof m, NULL, 0, &n_fds);
+
+	*ret_gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+	if (n <= 0)
+		return false;
+	if (n == sizeof m.note && m.note.type == NOTE_EXITED) {
+		l->status = m.note.value;
+		l->has_status = true;
+	} else if (n >= (ssize_t)sizeof m.note && m.note.type == NOTE_NOTIFY && l->notified) {
+		size_t len = (size_t)n - sizeof m.note;
+
+		l->notified(l->data, m.note.value ? NULL : m.text, m.note.value ? 0 : len, m.note.value);
+	}
+	return true;
+}
+
+static void on_note(struct loop_io *w, unsigned events)
+{
+	struct launch *l = w->data;
+	bool gone = false;
+
+	(void)events;
+	for (int i = 0; i < 32 && take_note(l, &gone); i++) /* others of the loop have their turn, too */
+		;
+	if (gone)
+		loop_io_stop(w);
+}
+
 /* Calls back once. The owner may destroy the launch inside, so that nothing of it is touched afterwards. */
 static void conclude(struct launch *l)
 {
@@ -63,6 +101,8 @@ static void conclude(struct launch *l)
 	stop_watching(l);
 	if (failure)
 		(void)pidfd_signal(l->pidfd, SIGKILL);
+	else if (l->notified)
+		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, on_note, l);
 	l->on_done(l->data, l, &done, failure);
 	close_done(&done);
 	err_free(failure);
@@ -235,14 +275,14 @@ static bool groups_are_kept(const struct plan *p)
 	return n < 0;
 }
 
-static char **init_argv(const struct plan *p, const char *flags)
+static char **init_argv(const struct plan *p, const char *flags, bool ready)
 {
 	char **v = xcalloc(p->argv.n + 5, sizeof *v);
 	size_t n = 0;
 
 	v[n++] = xstrdup("sbxsv-init");
 	v[n++] = xstrdup("3"); /* child_stdio() puts the setup socket there */
-	v[n++] = xstrdup(flags);
+	v[n++] = xasprintf("%s%s%s", flags, p->notify ? "n" : "", ready ? "r" : "");
 	v[n++] = xstrdup(p->program);
 	for (size_t i = 0; i < p->argv.n; i++)
 		v[n++] = xstrdup(p->argv.v[i]);
@@ -350,15 +390,18 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 			  .root = -1,
 			  .blank = -1,
 			  .listener = -1,
-			  .mntns = -1};
+			  .mntns = -1,
+			  .notify = -1};
 	struct launch *l = launch_new(loop, plan, how);
-	char **argv = init_argv(plan, how->init_flags);
+	char **argv = init_argv(plan, how->init_flags, io->ready_fd > 0);
 	CLEANUP_ERR struct err *no_filter = NULL;
 	int sp[2] = {-1, -1};
 
 	l->on_done = on_done;
 	l->audit = io->audit;
 	l->listening = io->listening;
+	l->notified = io->notified;
+	l->loop = loop;
 	l->data = data;
 	c.init_argv = argv;
 	c.landlock.fd = -1;
@@ -415,19 +458,10 @@ pid_t launch_pid(const struct launch *l)
 
 int launch_exit_status(struct launch *l, int *ret_status)
 {
-	struct init_note n;
-	size_t n_fds = 0;
-	ssize_t len;
+	bool gone;
 
-	while (!l->has_status && l->finished && l->sock >= 0) {
-		len = fd_recv(l->sock, &n, sizeof n, NULL, 0, &n_fds);
-		if (len <= 0)
-			break;
-		if (len == sizeof n && n.type == NOTE_EXITED) {
-			l->status = n.value;
-			l->has_status = true;
-		}
-	}
+	while (!l->has_status && l->finished && l->sock >= 0 && take_note(l, &gone))
+		;
 	if (!l->has_status)
 		return -1;
 	*ret_status = l->status;

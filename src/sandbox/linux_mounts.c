@@ -18,7 +18,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 enum {
 	SEALED = SYS_MOUNT_ATTR_RDONLY | SYS_MOUNT_ATTR_NOSUID | SYS_MOUNT_ATTR_NODEV | SYS_MOUNT_ATTR_NOEXEC
@@ -339,6 +341,21 @@ static void plan_entry(struct child *c, size_t i)
 
 /* --- /dev /proc /tmp --- */
 
+/* $NOTIFY_SOCKET, in a directory that the app cannot change (it is sealed later). With SO_PASSCRED from its first
+ * moment on, so that no message comes without its sender. */
+static void make_notify(struct child *c, int dev)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const int on = 1;
+
+	_Static_assert(sizeof PLAN_NOTIFY_SOCKET - sizeof "/dev/" < sizeof to.sun_path, "fits");
+	(void)strcpy(to.sun_path, PLAN_NOTIFY_SOCKET + sizeof "/dev/" - 1);
+	c->notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (c->notify < 0 || setsockopt(c->notify, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 || fchdir(dev) < 0 ||
+	    bind(c->notify, (struct sockaddr *)&to, sizeof to) < 0)
+		child_fail(c, "notify", errno, "cannot make", PLAN_NOTIFY_SOCKET);
+}
+
 static void make_dev(struct child *c)
 {
 	static const char *const nodes[] = {"/dev/null",   "/dev/zero",    "/dev/full",
@@ -361,6 +378,8 @@ static void make_dev(struct child *c)
 	for (size_t i = 0; i < ELEMENTS(links); i++)
 		if (symlinkat(links[i][0], dev, links[i][1]) < 0)
 			child_fail(c, step, errno, "cannot make a link in /dev to", links[i][0]);
+	if (c->plan->notify)
+		make_notify(c, dev);
 	pts = make_fs(c, "devpts", pts_options, SYS_MOUNT_ATTR_NOSUID | SYS_MOUNT_ATTR_NOEXEC);
 	at = place_for(c, "/dev/pts", true);
 	attach(c, pts, at, "/dev/pts");

@@ -88,6 +88,7 @@ static void identity(struct plan_ctx *c)
 	plan->enforce = c->u->enforce;
 	plan->nested_sandbox = c->u->nested_sandbox;
 	plan->netns = c->u->enforce != UNIT_ENFORCE_OFF;
+	plan->notify = c->u->ready == UNIT_READY_NOTIFY || c->u->watchdog_ms;
 	plan->dns = plan->netns && (c->u->egress != UNIT_EGRESS_OFF || c->w->reaches_out);
 	plan->tmpdir = xstrdup("/tmp");
 	plan->tmp_size = c->u->tmp_size;

@@ -84,6 +84,10 @@ struct plan_link {
  * the supervisor: that one is full of directories that other programs write. */
 #define PLAN_PROGRAM_DIRS "/usr/local/bin:/usr/bin:/bin"
 
+/* Where the app of a unit with Type=notify or WatchdogSec= sends to, and what one with Type=fd writes to. */
+#define PLAN_NOTIFY_SOCKET "/dev/sbxsv-notify"
+#define PLAN_READY_FD      "3"
+
 /* Who the app runs as and what is known of that user. */
 struct plan_user {
 	uid_t uid;
@@ -146,6 +150,7 @@ struct plan {
 	uint64_t tmp_size;   /* bytes, 0 = kernel default */
 	bool netns;          /* false only for Enforce=off */
 	bool dns;            /* names are answered by sbxsv: /etc/resolv.conf says so */
+	bool notify;         /* PLAN_NOTIFY_SOCKET is there, and $NOTIFY_SOCKET says so */
 	struct {
 		int resource;
 		struct rlimit limit; /* rlim_max RLIM_INFINITY: the inherited hard limit stays, rlim_cur is

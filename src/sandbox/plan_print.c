@@ -65,6 +65,8 @@ static void print_head(struct strbuf *b, const struct plan *p)
 		strbuf_addc(b, '\n');
 	}
 	strbuf_addf(b, "nice %d\n", p->nice);
+	if (p->notify)
+		add_quoted(b, "notify", PLAN_NOTIFY_SOCKET);
 	strbuf_addf(b, "unix %s%s  # %s\n", p->unix_sockets ? "yes" : "no", p->fifos_visible ? " fifos" : "",
 		    p->unix_why);
 	for (size_t i = 0; i < p->missing.n; i++)

@@ -217,7 +217,7 @@ static void with_unix_socket(struct plan_ctx *c)
 	cover(c, &found);
 }
 
-void plan_sockets(struct plan_ctx *c)
+static void decide(struct plan_ctx *c)
 {
 	const struct plan_grant *foreign = first_foreign(c);
 	CLEANUP_STRV struct strv found = {0};
@@ -247,4 +247,13 @@ void plan_sockets(struct plan_ctx *c)
 		c->plan->unix_sockets = true;
 	if (!c->plan->unix_why)
 		c->plan->unix_why = xstrdup("allowed: no socket of another program is in sight");
+}
+
+/* sd_notify(3) sends over such a socket. Not even best-effort goes without: the app would never get ready. */
+void plan_sockets(struct plan_ctx *c)
+{
+	decide(c);
+	if (c->plan->notify && !c->plan->unix_sockets)
+		plan_problem(c, NULL, "%s needs Unix sockets inside the jail, and these are %s",
+			     c->u->ready == UNIT_READY_NOTIFY ? "Type=notify" : "WatchdogSec=", c->plan->unix_why);
 }

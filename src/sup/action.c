@@ -210,6 +210,14 @@ static void late(struct app *a)
 	stop(a, AFTER_RETRY);
 }
 
+/* Who raised the event has said why. */
+static void hung(struct app *a)
+{
+	if (a->logs && a->reason)
+		logs_note(a->logs, a->reason);
+	stop(a, AFTER_RETRY);
+}
+
 /* --- the rest of the table --- */
 
 static void wait_for_next(struct app *a, bool short_of)
@@ -225,10 +233,12 @@ static void wait_for_next(struct app *a, bool short_of)
 
 static void ready(struct app *a)
 {
-	a->ready_ms = clk_mono_ms();
+	if (!a->ready_ms) /* not when it is well again */
+		a->ready_ms = clk_mono_ms();
 	a->restart.shorts = 0;
 	loop_timer_stop(&a->timer);
 	app_say_nothing(a);
+	notices_ready(a);
 }
 
 static void rest(struct app *a)
@@ -263,6 +273,9 @@ void app_act(struct app *a, enum app_action act)
 		break;
 	case ACT_LATE:
 		late(a);
+		break;
+	case ACT_HUNG:
+		hung(a);
 		break;
 	case ACT_REMOVE:
 		listener_release(a); /* at once: a renamed unit wants the same port */

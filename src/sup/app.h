@@ -19,6 +19,7 @@
  *   instance.c  one supervisor, and what the last one left
  *   status.c    what is shown
  *   strays.c    Enforce=off: processes that got away
+ *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
  */
 #pragma once
@@ -40,6 +41,7 @@
 #define APP_BACKOFF_HOLD_MS 10000 /* in backoff they wait for so long, then they are reset */
 
 struct judge;
+struct notices;
 struct observer;
 struct reclaim;
 struct refused;
@@ -112,6 +114,7 @@ struct app {
 	int diag_fd;             /* sock_diag inside */
 	int userns_fd, netns_fd; /* kept for the http readiness check only */
 	struct ready *ready;
+	struct notices *notices; /* what this process says of itself; NULL: nothing is listened to */
 	bool judged;                /* what it was refused is known */
 	bool audit_harder;          /* the attempt before this one failed soon */
 	struct observer *observer;  /* of its calls; NULL: none */
@@ -222,6 +225,7 @@ void run_begin(struct app *a);       /* definition and ports */
 void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
+void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
 void run_release(struct app *a); /* everything that belongs to the process that is gone */
 
 /* Around starts that follow each other without the loop in between: their plans share what they see of the disk. */
@@ -302,8 +306,17 @@ void watch_destroy(struct watch *w);
 /* shutdown.c */
 void shutdown_step(struct sup *s); /* after each burst of events: is everything gone? */
 
+/* notify.c */
+int notices_prepare(struct app *a, struct launch_io *io, struct err **e); /* io->ready_fd is the caller's to close */
+void notices_attach(struct app *a); /* its word makes it ready, by Type=notify or fd */
+void notices_ready(struct app *a);
+void notices_release(struct app *a);
+const char *notices_waiting_for(const struct app *a); /* NULL: nothing */
+struct js *notices_status(const struct app *a);       /* NULL: nothing to say */
+
 /* status.c */
 void status_emit_state(struct app *a, enum app_state from);
+void status_emit_ready(struct app *a, const char *what);
 void status_emit_exit(struct app *a);
 
 /* strays.c */

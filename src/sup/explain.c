@@ -179,6 +179,11 @@ void explain_late(struct app *a)
 			"not ready within %lld ms: its jail could not be built in that time", ms);
 		return;
 	}
+	if (notices_waiting_for(a)) {
+		app_say(a, "does it need longer? [Ready] Timeout=, or EXTEND_TIMEOUT_USEC= of sd_notify(3)",
+			"not ready within %lld ms: %s", (long long)(clk_mono_ms() - a->since_ms), notices_waiting_for(a));
+		return;
+	}
 	if (!l) {
 		app_say(a, "does it need longer? [Ready] Timeout=", "not ready within %lld ms: %s", ms,
 			a->ready ? ready_waiting_for(a->ready) : "it does not answer");

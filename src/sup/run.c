@@ -228,7 +228,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 
 static int start_process(struct app *a, const struct backend *b, const struct plan *p, struct err **e)
 {
-	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1;
+	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1, ready = -1;
 	struct launch_io io = {
 		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true,
 		.audit = violations_mode(a, p), .listening = violations_listening};
@@ -250,6 +250,10 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 		io.inside_net = network_inside;
 		io.inside_net_data = &net.net;
 	}
+	if (notices_prepare(a, &io, e) < 0)
+		return -1;
+	if (io.ready_fd > 0)
+		ready = io.ready_fd;
 	violations_plan(a, p);
 	a->launch_done = a->reaped = a->up = a->short_of = a->judged = false;
 	a->up_ms = a->ready_ms = 0;
@@ -309,12 +313,16 @@ static int listens(void *data, uint16_t port)
 	return 0;
 }
 
+void run_ready(struct app *a, const char *what)
+{
+	logs_note(a->logs, what);
+	status_emit_ready(a, what);
+	app_event(a, EV_READY);
+}
+
 static void on_ready(void *data, const char *what)
 {
-	struct app *a = data;
-
-	logs_note(a->logs, what);
-	app_event(a, EV_READY);
+	run_ready(data, what);
 }
 
 void run_attach(struct app *a)
@@ -323,7 +331,12 @@ void run_attach(struct app *a)
 	uint16_t ports[64];
 	struct ready_config c = {.ports = ports, .listens = listens, .connect = network_connect, .data = a};
 
+	if (a->notices && (u->ready == UNIT_READY_NOTIFY || u->ready == UNIT_READY_FD)) {
+		notices_attach(a);
+		return;
+	}
 	if (u->ready == UNIT_READY_EXEC || !u->n_listen) {
+		status_emit_ready(a, "the program was started");
 		app_event(a, EV_READY);
 		return;
 	}
@@ -341,6 +354,7 @@ void run_release(struct app *a)
 	loop_io_stop(&a->exit_io);
 	ready_stop(a->ready);
 	a->ready = NULL;
+	notices_release(a);
 	network_detach(a);
 	violations_release(a);
 	fd_close_many(&a->diag_fd, 1);

@@ -7,7 +7,7 @@
  *   waiting    (Requires=, not built yet) for an app it requires
  *   starting   ports are being taken, the jail is being built, or the program runs and is not ready yet
  *   running    the program is ready
- *   unhealthy  (health probes, not built yet) as running, but probes fail
+ *   unhealthy  as running, but health checks fail; so many in a row, and it is replaced
  *   stopping   the program was told to end, or it is being killed because it did not get ready; what comes
  *              after was noted when the stop began, and an exit here never restarts by the restart policy
  *   backoff    nothing runs, the next start is planned
@@ -33,6 +33,8 @@ enum app_event {
 	EV_GIVEUP,  /* ... it failed for good */
 	EV_DUE,     /* the delay is over */
 	EV_TIMEOUT, /* Stop Timeout= is over */
+	EV_SICK,    /* it runs, but a health check failed */
+	EV_HUNG,    /* it runs, but it has to be replaced: the watchdog, or too many failed checks */
 	EV_MAX
 };
 
@@ -45,6 +47,7 @@ enum app_action {
 	ACT_STOP,   /* tell it to end, stay down: DOWN follows, at once when nothing runs yet */
 	ACT_AGAIN,  /* tell it to end, then start it again: NOW follows */
 	ACT_LATE,   /* tell it to end, then retry as the restart policy says: AGAIN or GIVEUP follows */
+	ACT_HUNG,   /* likewise, of one that was ready */
 	ACT_REMOVE, /* tell it to end, then forget it: DOWN follows */
 	ACT_TO_STAY,
 	ACT_TO_AGAIN,

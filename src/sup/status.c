@@ -29,6 +29,18 @@ void status_emit_state(struct app *a, enum app_state from)
 	events_emit(a->sup->events, ev);
 }
 
+void status_emit_ready(struct app *a, const char *what)
+{
+	struct js *ev = js_obj();
+
+	js_add_str(ev, "type", "ready");
+	js_add_str(ev, "app", a->name);
+	js_add_int(ev, "pid", a->pid);
+	js_add_int(ev, "launch", (int64_t)a->launches);
+	js_add_str(ev, "message", what);
+	events_emit(a->sup->events, ev);
+}
+
 static void add_status(struct js *o, const struct last_exit *x)
 {
 	if (WIFSIGNALED(x->status))
@@ -327,7 +339,7 @@ static const char *const gate_names[] = {
 struct js *sup_app_status(struct sup *s, const char *name)
 {
 	struct app *a = app_find(s, name);
-	struct js *o, *denied;
+	struct js *o, *denied, *said;
 
 	if (!a && sup_has_app(s, name)) /* just written */
 		a = app_find(s, name);
@@ -345,6 +357,9 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	denied = proxyctl_denied(s->proxy, a->name);
 	js_add(o, "denied", denied ? denied : js_arr());
 	js_add(o, "violations", violations_status(a));
+	said = notices_status(a);
+	if (said)
+		js_add(o, "notify", said);
 	add_usage(o, a);
 	if (a->logs)
 		add_log(o, a->logs);

@@ -1,6 +1,7 @@
 /* What changed in meaning. Text, origins, comments, order of files and the name of the profile mean nothing
  * here. */
 #include "unit/internal.h"
+#include <stddef.h>
 #include <string.h>
 
 static bool has_app_port(const struct unit *u, uint16_t port)
@@ -30,6 +31,11 @@ static bool same_inside(const struct unit *a, const struct unit *b)
 	return true;
 }
 
+static bool by_word(const struct unit *u)
+{
+	return u->ready == UNIT_READY_NOTIFY || u->ready == UNIT_READY_FD;
+}
+
 static unsigned change_of(const struct unit_key *k, const struct unit *a, const struct unit *b)
 {
 	if (k->kind == K_PROFILE)
@@ -38,6 +44,9 @@ static unsigned change_of(const struct unit_key *k, const struct unit *a, const 
 		return UNIT_CHANGE_PORTS | (same_inside(a, b) ? UNIT_CHANGE_LIVE : UNIT_CHANGE_RESTART);
 	/* The listeners of egress are made with the jail: opening it at all needs a new one. */
 	if (strcmp(k->name, "Egress") == 0 && (a->egress == UNIT_EGRESS_OFF || b->egress == UNIT_EGRESS_OFF))
+		return UNIT_CHANGE_RESTART;
+	/* The app is told at its start how it is listened to. */
+	if (k->offset == offsetof(struct unit, ready) && (by_word(a) || by_word(b)))
 		return UNIT_CHANGE_RESTART;
 	return k->live ? UNIT_CHANGE_LIVE : UNIT_CHANGE_RESTART;
 }

@@ -101,7 +101,7 @@ static const struct unit_key unit_rows[] = {
 	U("Stop", "Timeout", K_MS, stop_timeout_ms, "2s", "time before SIGKILL when a person stops this app", LIVE, RANGE(0, 3600000)),
 
 	U("Ready", "Type", K_ENUM, ready, "(listen if there is a Listen, else exec)", "what makes a start complete", LIVE,
-	  BLOCKS, WORDS("exec", "listen", "http", "!notify", "!fd")),
+	  WORDS("exec", "listen", "http", "notify", "fd")),
 	U("Ready", "Path", K_URLPATH, ready_path, "/", "path asked by Type=http", LIVE),
 	U("Ready", "Timeout", K_MS, ready_timeout_ms, "30s", "a start that is not ready by then failed", LIVE, RANGE(1, 86400000)),
 
@@ -151,7 +151,7 @@ static const struct unit_key unit_rows[] = {
 	U("Health", "Interval", K_MS, health_interval_ms, "10s", "time between checks", LIVE, LATER, RANGE(100, 86400000)),
 	U("Health", "Timeout", K_MS, health_timeout_ms, "5s", "a check that takes longer failed", LIVE, LATER, RANGE(10, 86400000)),
 	U("Health", "Retries", K_UINT, health_retries, "3", "failures in a row that make the app unhealthy", LIVE, LATER, RANGE(1, 1000)),
-	U("Health", "WatchdogSec", K_MS, watchdog_ms, "(off)", "longest time without a sign of life by sd_notify", LIVE, LATER, RANGE(100, 86400000)),
+	U("Health", "WatchdogSec", K_MS, watchdog_ms, "(off)", "longest time without a sign of life by sd_notify", RANGE(100, 86400000)),
 
 	U("Log", "Target", K_ENUM_STR, log_target, "file", "where the output goes", LIVE, WORDS("file", "!journal", "!syslog")),
 	U("Log", "File", K_PATH, log_file, "(NAME.log in the state directory)", "file of Target=file", LIVE, UNIT_ONLY),

@@ -113,6 +113,10 @@ static void check_ready(const struct validate *v)
 		at(v, type, "Type=%s needs a Listen= in [Network]", type->raw);
 	if (path && v->u->ready != UNIT_READY_HTTP)
 		at(v, path, "Path= needs Type=http");
+	if (v->u->ready == UNIT_READY_NOTIFY && v->u->enforce == UNIT_ENFORCE_OFF)
+		at(v, type,
+		   "Type=notify needs a jail, which Enforce=off does not make: only there is it sure who sent a message. "
+		   "Use Type=fd");
 }
 
 static void check_mode(const struct validate *v)
@@ -206,6 +210,9 @@ static void check_health(const struct validate *v)
 		at(v, exec ? exec : tcp, "Http=, Tcp= and Exec= exclude each other");
 	else if ((http || tcp) && !u->n_listen)
 		at(v, http ? http : tcp, "%s= needs a Listen= in [Network]", http ? "Http" : "Tcp");
+	if (u->watchdog_ms && u->enforce == UNIT_ENFORCE_OFF)
+		at(v, set_in(v, "Health", "WatchdogSec"),
+		   "WatchdogSec= needs a jail, which Enforce=off does not make: only there is it sure who sent a message");
 }
 
 static bool below_any(const char *path, const struct unit_list *dirs)

@@ -25,6 +25,13 @@ fuzz_socks_SOURCES = tests/fuzz/fuzz_socks.c
 fuzz_socks_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_socks_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/notify
+if FUZZERS
+check_PROGRAMS += fuzz_notify
+fuzz_notify_SOURCES = tests/fuzz/fuzz_notify.c
+fuzz_notify_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_notify_LDADD = libmonitor.a $(BASE_LIBS)
+endif
 EXTRA_DIST += tests/fuzz/seeds/policyfile
 if FUZZERS
 check_PROGRAMS += fuzz_policyfile

@@ -7,6 +7,7 @@ EXTRA_DIST += tests/lib/alone.py tests/it/test_proxy_alone.py tests/it/test_prox
 EXTRA_DIST += tests/it/test_top.py
 EXTRA_DIST += tests/it/test_net_dns.py tests/it/test_proxy_dns.py tests/it/test_proxy_resolve.py
 EXTRA_DIST += tests/it/test_logs.py tests/it/test_ports.py
+EXTRA_DIST += tests/it/test_notify.py
 EXTRA_DIST += tests/it/test_broken_units.py
 EXTRA_DIST += tests/it/test_sup.py tests/it/test_sup_many.py
 EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py

@@ -149,6 +149,14 @@ test_ports_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_ports_LDADD = libports.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_notify
+TESTS += test_notify
+endif
+test_notify_SOURCES = tests/unit/test_notify.c
+test_notify_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_notify_LDADD = libmonitor.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_ready
 TESTS += test_ready
 endif

@@ -78,6 +78,7 @@ static void act(struct model *m, enum app_action a)
 		tell(m, AGAIN);
 		break;
 	case ACT_LATE:
+	case ACT_HUNG:
 		assert_true(alive(m));
 		tell(m, RETRY);
 		break;
@@ -135,6 +136,7 @@ static void check(const struct model *m)
 		assert_true(alive(m) || m->holding);
 		break;
 	case APP_RUNNING:
+	case APP_UNHEALTHY:
 		assert_true(m->program);
 		break;
 	case APP_STOPPING:
@@ -218,6 +220,10 @@ static void world(struct model *m)
 	case 9:
 		if (m->program && m->state == APP_STARTING && m->attached)
 			happen(m, EV_READY);
+		else if (m->state == APP_RUNNING && rand() % 4 == 0)
+			happen(m, rand() % 2 ? EV_SICK : EV_HUNG);
+		else if (m->state == APP_UNHEALTHY)
+			happen(m, rand() % 3 == 0 ? EV_SICK : rand() % 2 ? EV_HUNG : EV_READY);
 		break;
 	case 10:
 		if (alive(m) && (m->killed || rand() % 4 == 0))
@@ -254,7 +260,7 @@ static void any_history_is_sound(void **state)
 	}
 	assert_true(forgotten > 100 && launches > 1000);
 	for (int i = 0; i < APP_STATE_MAX; i++)
-		if (i != APP_IDLE && i != APP_WAITING && i != APP_UNHEALTHY)
+		if (i != APP_IDLE && i != APP_WAITING)
 			assert_true(seen[i] > 100);
 }
 
