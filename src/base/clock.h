@@ -10,3 +10,6 @@ int64_t clk_mono_us(void);
 int64_t clk_wall_ms(void);
 /* RFC 3339, UTC, milliseconds, into buf of at least CLK_STAMP_LEN bytes. Returns buf. */
 char *clk_stamp(int64_t wall_ms, char *buf, size_t cap);
+/* The same back: "2026-10-25T20:05:42.123Z", the fraction may be missing; `len` bytes. 0, or -1 with *ret
+ * untouched. */
+int clk_parse_stamp(const char *text, size_t len, int64_t *ret);

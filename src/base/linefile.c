@@ -306,7 +306,21 @@ const char *linefile_path(const struct linefile *f)
 	return f->path;
 }
 
+bool linefile_at(const struct linefile *f, uint64_t *ret_ino, uint64_t *ret_size)
+{
+	if (f->fd < 0)
+		return false;
+	*ret_ino = f->st.st_ino;
+	*ret_size = f->size;
+	return true;
+}
+
 /* --- what earlier runs wrote --- */
+
+const struct stat *linefile_found(const struct linefile *f)
+{
+	return f->earlier.st_ino ? &f->earlier : NULL;
+}
 
 /* The file as it was found: still under its name, or rotated since. */
 static int open_earlier(const struct linefile *f)

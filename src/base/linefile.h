@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 struct linefile;
 struct linefile_config {
@@ -38,6 +39,10 @@ uint64_t linefile_dropped_lines(const struct linefile *f);
 uint64_t linefile_dropped_bytes(const struct linefile *f);
 const char *linefile_error(const struct linefile *f); /* "notes.log: No space left on device"; NULL */
 const char *linefile_path(const struct linefile *f);
+/* The file that was written last and its size. False when there is none. */
+bool linefile_at(const struct linefile *f, uint64_t *ret_ino, uint64_t *ret_size);
+/* The file as it was found when it was created here (or configured); NULL when there was none. */
+const struct stat *linefile_found(const struct linefile *f);
 /* At most the last `max` bytes that were in the file when it was created here (or configured), beginning at a
  * line start. Owned by the caller; NULL when there is nothing. */
 char *linefile_earlier(const struct linefile *f, size_t max, size_t *ret_len);

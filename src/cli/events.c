@@ -81,7 +81,7 @@ static int run(struct cli *c, const struct cli_args *a)
 		return code;
 	path = xasprintf("/v1/events?lines=%u&follow=%d%s%s", n, cli_has(a, 'f'), a->n_rest ? "&app=" : "",
 			 a->n_rest ? a->rest[0] : "");
-	return lines_stream(c, path, print_event);
+	return lines_stream(c, path, print_event, c);
 }
 
 static const struct cli_option options[] = {

@@ -14,7 +14,8 @@ int lines_wanted(const struct command *cmd, const struct cli_args *a, unsigned o
 	return CLI_OK;
 }
 
-int lines_stream(struct cli *c, const char *path, int (*line)(void *data, const char *text, size_t len))
+int lines_stream(struct cli *c, const char *path, int (*line)(void *data, const char *text, size_t len),
+		 void *data)
 {
 	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
 	CLEANUP_ERR struct err *e = NULL;
@@ -23,7 +24,7 @@ int lines_stream(struct cli *c, const char *path, int (*line)(void *data, const 
 
 	if (code)
 		return code;
-	if (ctl_client_stream(cl, path, line, c, &status, &e))
+	if (ctl_client_stream(cl, path, line, data, &status, &e))
 		return cli_fail(status == 404 ? CLI_NO_APP
 				: status      ? CLI_FAILED
 					      : remote_open_code(e),

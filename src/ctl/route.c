@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define FOR_MAX_MS   (366 * INT64_C(86400000)) /* a year: whoever wants more wants it saved */
+#define LINES        20
 #define GRACE_MAX_MS (3600 * 1000)             /* one hour: more is a mistake in the unit of time */
 
 /* What each operation takes. NAME in a path stands for one segment. */
@@ -16,7 +17,7 @@ static const char *const kill_words[] = {"signal", NULL};
 static const char *const status_words[] = {"usage", NULL};
 static const char *const rule_words[] = {"host", "for_ms", "saved", NULL};
 static const char *const shutdown_words[] = {"grace_ms", NULL};
-static const char *const logs_words[] = {"lines", "follow", NULL};
+static const char *const logs_words[] = {"lines", "follow", "since_ms", "json", NULL};
 static const char *const events_words[] = {"lines", "follow", "app", NULL};
 static const char *const violations_words[] = {"app", "since_ms", NULL};
 
@@ -149,6 +150,8 @@ static int query_value(struct ctl_call *c, const char *key, const char *value, i
 	}
 	if (strcmp(key, "follow") == 0)
 		return parse_bool(value, &c->follow) ? err_set(e, EINVAL, "follow: 0 or 1 is needed") : 0;
+	if (strcmp(key, "json") == 0)
+		return parse_bool(value, &c->json) ? err_set(e, EINVAL, "json: 0 or 1 is needed") : 0;
 	if (strcmp(key, "usage") == 0)
 		return parse_bool(value, &c->usage) ? err_set(e, EINVAL, "usage: 0 or 1 is needed") : 0;
 	if (strcmp(key, "since_ms") == 0) {
@@ -290,7 +293,7 @@ static const struct route *find_route(const char *method, const char *path, size
 int ctl_route(const char *method, const char *target, const char *body, size_t len, struct ctl_call *ret,
 	      int *ret_status, struct err **e)
 {
-	struct ctl_call c = {.wait = true, .grace_ms = -1, .lines = 20};
+	struct ctl_call c = {.wait = true, .grace_ms = -1, .lines = CTL_LINES_ALL};
 	size_t path_len = strcspn(target, "?"), name_len = 0;
 	const char *name = NULL;
 	const struct route *r;
@@ -313,6 +316,8 @@ int ctl_route(const char *method, const char *target, const char *body, size_t l
 		*ret_status = status;
 		return -1;
 	}
+	if (c.lines == CTL_LINES_ALL && !(c.op == CTL_LOGS && c.since_ms))
+		c.lines = LINES;
 	*ret = c;
 	return 0;
 }

@@ -8,6 +8,7 @@
 #pragma once
 #include "base/err.h"
 #include "ctl/protocol.h"
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ enum ctl_op {
 	CTL_OP_MAX,
 };
 
+#define CTL_LINES_ALL UINT_MAX
 struct ctl_call {
 	enum ctl_op op;
 	char app[160];    /* valid name, or "" (all apps, or none named) */
@@ -40,10 +42,11 @@ struct ctl_call {
 	int64_t for_ms;   /* allow, deny; 0: until the supervisor ends */
 	bool saved;       /* allow, deny: the caller has written it into a drop-in */
 	int64_t grace_ms; /* shutdown; -1: the configured budget */
-	unsigned lines;   /* logs, events: how many old ones */
+	unsigned lines;   /* logs, events: how many old ones; CTL_LINES_ALL: logs since_ms without a number */
 	bool follow;
-	bool usage; /* status */
-	int64_t since_ms; /* violations: wall clock; 0: all */
+	bool usage;       /* status */
+	bool json;        /* logs: an object a line */
+	int64_t since_ms; /* violations, logs: wall clock; 0: all */
 };
 
 /* `target`: the request target as sent, "/v1/apps/notes/logs?lines=5". `body` may be empty. 0, or -1 with the

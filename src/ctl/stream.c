@@ -6,14 +6,11 @@
  * behind is cut: the supervisor neither waits for it nor keeps what it does not read.
  */
 #include "ctl/internal.h"
-#include "base/file.h"
+#include "base/clock.h"
 #include "base/log.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
-#define BLOCK     ((size_t)16 << 10) /* what MHD asks for at once */
-#define FILE_TAIL ((size_t)1 << 20)  /* how far back into a log file an answer goes */
+#define BLOCK ((size_t)16 << 10) /* what MHD asks for at once */
 
 struct stream {
 	struct ctl *ctl;
@@ -21,8 +18,13 @@ struct stream {
 	struct strbuf buf;
 	size_t taken;      /* bytes of buf that the client has */
 	size_t behind_max; /* the old lines come on top of CTL_BEHIND_MAX */
-	bool follow, counted, sse, cut;
+	bool follow, counted, sse, json, cut;
+	struct logs_back *back; /* old lines, read as the client takes them; they come before those of buf */
+	struct strbuf old;
+	size_t old_taken;
+	struct logs *log; /* there as long as `logs` is */
 	struct logs_follow *logs;
+	char app[sizeof((struct ctl_call *)0)->app];
 	struct events_sub *events;
 };
 
@@ -60,6 +62,51 @@ static void put_line(struct stream *s, const char *line, size_t len)
 	strbuf_adds(&s->buf, s->sse ? "\n\n" : "\n");
 }
 
+/* {"app","time","line"}: bytes that JSON cannot carry are written as \xNN, and "escaped" says so. */
+static void put_json(struct stream *s, const struct back_line *l, struct strbuf *to)
+{
+	CLEANUP_FREE char *safe = str_escape(l->text, l->len), *text = NULL;
+	CLEANUP_JS struct js *j = js_obj();
+	char stamp[CLK_STAMP_LEN];
+
+	js_add_str(j, "app", s->app);
+	if (l->ms)
+		js_add_str(j, "time", clk_stamp(l->ms, stamp, sizeof stamp));
+	js_add_str(j, "line", safe);
+	if (strlen(safe) != l->len || memcmp(safe, l->text, l->len) != 0)
+		js_add_bool(j, "escaped", true);
+	text = js_print(j);
+	strbuf_adds(to, text);
+	strbuf_addc(to, '\n');
+}
+
+static void put_old(struct stream *s, const struct back_line *l)
+{
+	if (s->json) {
+		put_json(s, l, &s->old);
+		return;
+	}
+	strbuf_add(&s->old, l->stamp, (size_t)(l->text - l->stamp) + l->len);
+	strbuf_addc(&s->old, '\n');
+}
+
+/* A block of old lines; none when all are through. */
+static void fill_old(struct stream *s)
+{
+	struct back_line l;
+
+	strbuf_reset(&s->old);
+	s->old_taken = 0;
+	while (s->back && s->old.len < BLOCK) {
+		if (logs_back_next(s->back, &l)) {
+			put_old(s, &l);
+		} else {
+			logs_back_close(s->back);
+			s->back = NULL;
+		}
+	}
+}
+
 /* A line that happens now. */
 static void push(struct stream *s, const char *line, size_t len)
 {
@@ -84,6 +131,15 @@ static void on_log_line(void *data, const char *line, size_t len)
 {
 	struct stream *s = data;
 
+	if (line && s->json) {
+		CLEANUP_STRBUF struct strbuf text = STRBUF_INIT;
+		struct back_line l = {.text = line, .len = len, .ms = clk_wall_ms()};
+
+		logs_split_stamp(s->log, &l);
+		put_json(s, &l, &text);
+		push(s, text.p, text.len - 1);
+		return;
+	}
 	if (line) {
 		push(s, line, len);
 		return;
@@ -106,11 +162,20 @@ static void on_event(void *data, const char *json, size_t len, const char *app)
 static ssize_t on_read(void *data, uint64_t pos, char *out, size_t max)
 {
 	struct stream *s = data;
-	size_t left = s->buf.len - s->taken;
+	size_t left;
 
 	(void)pos;
 	if (s->cut || !s->r || s->r->client_gone)
 		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (s->old_taken == s->old.len)
+		fill_old(s);
+	if (s->old.len) {
+		left = s->old.len - s->old_taken < max ? s->old.len - s->old_taken : max;
+		memcpy(out, s->old.p + s->old_taken, left);
+		s->old_taken += left;
+		return (ssize_t)left;
+	}
+	left = s->buf.len - s->taken;
 	if (!left && !s->follow)
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	if (!left) {
@@ -133,6 +198,8 @@ static void on_free(void *data)
 		s->r->stream = NULL;
 	s->ctl->streams -= s->counted;
 	strbuf_finish(&s->buf);
+	strbuf_finish(&s->old);
+	logs_back_close(s->back);
 	free(s);
 }
 
@@ -176,63 +243,6 @@ static struct stream *stream_new(struct request *r, enum MHD_Result *ret)
 	return s;
 }
 
-/* The last `n` lines of the log file, going back at most FILE_TAIL bytes. Returns how many, 0 when it cannot
- * be read. */
-static size_t file_tail(const char *path, size_t n, struct strv *ret)
-{
-	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	CLEANUP_FREE char *text = NULL;
-	struct stat st;
-	off_t from;
-	ssize_t got;
-	char *p, *start, *end;
-	size_t lines = 0;
-
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !n)
-		return 0;
-	from = st.st_size > (off_t)FILE_TAIL ? st.st_size - (off_t)FILE_TAIL : 0;
-	text = xmalloc(FILE_TAIL);
-	got = pread(fd, text, FILE_TAIL, from);
-	if (got <= 0)
-		return 0;
-	start = text;
-	if (from) { /* the first line is only a part of one */
-		start = memchr(text, '\n', (size_t)got);
-		start = start ? start + 1 : text + got;
-	}
-	end = text + got;
-	if (end > start && end[-1] == '\n')
-		end--;
-	for (p = end; p > start; p--)
-		if (p[-1] == '\n' && ++lines == n)
-			break;
-	for (lines = 0; p < end || (p == end && p > start); lines++) {
-		char *nl = memchr(p, '\n', (size_t)(end - p));
-
-		strv_take(ret, xstrndup(p, (size_t)((nl ? nl : end) - p)));
-		if (!nl)
-			break;
-		p = nl + 1;
-	}
-	return lines;
-}
-
-/* From the ring; when it does not hold as many (after a restart of the supervisor), from the file. */
-static void old_log_lines(struct stream *s, const struct logs *l, size_t n)
-{
-	CLEANUP_STRV struct strv ring = {0}, file = {0};
-	const struct strv *best = &ring;
-
-	logs_tail(l, n, &ring);
-	if (ring.n < n && logs_path(l)) {
-		(void)file_tail(logs_path(l), n, &file);
-		if (file.n > ring.n)
-			best = &file;
-	}
-	for (size_t i = 0; i < best->n; i++)
-		put_line(s, best->v[i], strlen(best->v[i]));
-}
-
 enum MHD_Result stream_logs(struct request *r)
 {
 	struct logs *l =
@@ -248,10 +258,13 @@ enum MHD_Result stream_logs(struct request *r)
 	s = stream_new(r, &ret);
 	if (!s)
 		return ret;
-	old_log_lines(s, l, r->call.lines);
+	s->log = l;
+	s->json = r->call.json;
+	(void)snprintf(s->app, sizeof s->app, "%s", r->call.app);
+	s->back = logs_back_start(l, r->call.lines, r->call.since_ms);
 	if (s->follow)
 		s->logs = logs_follow_start(l, on_log_line, s);
-	return begin(r, s, "text/plain; charset=utf-8");
+	return begin(r, s, s->json ? "application/x-ndjson" : "text/plain; charset=utf-8");
 }
 
 static bool wants_sse(struct request *r)

@@ -1,3 +1,5 @@
 # src/logs: capture, rotate, ring, follow
 noinst_LIBRARIES += liblogs.a
-liblogs_a_SOURCES = src/logs/logs.c src/logs/logs.h src/logs/ring.c src/logs/ring.h
+liblogs_a_SOURCES = \
+	src/logs/back.c src/logs/back.h src/logs/logs.c src/logs/logs.h src/logs/ring.c src/logs/ring.h \
+	src/logs/times.c src/logs/times.h

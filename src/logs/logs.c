@@ -1,5 +1,5 @@
 #include "logs/logs.h"
-#include "logs/ring.h"
+#include "logs/back.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/linefile.h"
@@ -32,6 +32,8 @@ struct logs {
 	struct loop *loop;
 	struct linefile *file;
 	struct ring ring;
+	struct times times;
+	unsigned max_files;
 	bool timestamps;
 	uint64_t lines, bytes;
 	struct pipe_in *pipes;
@@ -67,6 +69,17 @@ static void retry_cb(struct loop_timer *w)
 }
 
 static void soon_cb(struct loop_timer *w);
+static void flush(struct logs *l);
+
+/* All that is known of the lines in a file that is there already: when its last one was written. */
+static void note_found(struct logs *l)
+{
+	const struct stat *st = linefile_found(l->file);
+
+	if (st)
+		times_add(&l->times, st->st_ino, (uint64_t)st->st_size,
+			  st->st_mtim.tv_sec * INT64_C(1000) + st->st_mtim.tv_nsec / 1000000, false);
+}
 
 struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct err **e)
 {
@@ -78,7 +91,9 @@ struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct 
 	(void)e;
 	l->loop = loop;
 	l->timestamps = c->timestamps;
+	l->max_files = c->max_files;
 	l->file = linefile_create(&fc, &hooks);
+	note_found(l);
 	loop_timer_init(loop, &l->retry, retry_cb, l);
 	loop_timer_init(loop, &l->soon, soon_cb, l);
 	return l;
@@ -88,9 +103,14 @@ void logs_configure(struct logs *l, const struct logs_config *c)
 {
 	struct linefile_config fc = {
 		.dir = c->dir, .file = c->file, .max_size = c->max_size, .max_files = c->max_files};
+	CLEANUP_FREE char *was = xstrdup(linefile_path(l->file));
 
+	flush(l);
 	l->timestamps = c->timestamps;
+	l->max_files = c->max_files;
 	linefile_configure(l->file, &fc);
+	if (!str_eq(was, linefile_path(l->file)))
+		note_found(l);
 }
 
 void logs_set_trouble(struct logs *l, logs_trouble_fn *fn, void *data)
@@ -132,16 +152,17 @@ static void put_line(struct logs *l, const char *prefix, const char *text, size_
 {
 	size_t at = l->out.len;
 	char stamp[CLK_STAMP_LEN];
+	int64_t now = clk_wall_ms();
 
 	if (l->timestamps) {
-		strbuf_adds(&l->out, clk_stamp(clk_wall_ms(), stamp, sizeof stamp));
+		strbuf_adds(&l->out, clk_stamp(now, stamp, sizeof stamp));
 		strbuf_addc(&l->out, ' ');
 	}
 	strbuf_adds(&l->out, prefix);
 	strbuf_add(&l->out, text, len);
 	strbuf_adds(&l->out, suffix);
 	strbuf_addc(&l->out, '\n');
-	ring_add(&l->ring, l->out.p + at, l->out.len - at - 1);
+	ring_add(&l->ring, l->out.p + at, l->out.len - at - 1, now);
 	l->lines++;
 }
 
@@ -149,6 +170,7 @@ static void put_line(struct logs *l, const char *prefix, const char *text, size_
 static void flush(struct logs *l)
 {
 	struct strbuf out = l->out;
+	uint64_t ino, size;
 
 	if (!out.len)
 		return;
@@ -156,6 +178,8 @@ static void flush(struct logs *l)
 	loop_timer_stop(&l->soon);
 	if (linefile_write(l->file, out.p, out.len) < 0 && !loop_timer_active(&l->retry))
 		loop_timer_start(&l->retry, RETRY_MS);
+	if (linefile_at(l->file, &ino, &size))
+		times_add(&l->times, ino, size, clk_wall_ms(), true);
 	for (char *p = out.p, *nl; l->followers && (nl = memchr(p, '\n', out.len - (size_t)(p - out.p)));
 	     p = nl + 1)
 		hand_out(l, p, (size_t)(nl - p));
@@ -359,6 +383,25 @@ void logs_tail(const struct logs *l, size_t n, struct strv *ret)
 		strv_take(ret, without_nul(ring_at(&l->ring, i)->text, ring_at(&l->ring, i)->len));
 }
 
+struct logs_back *logs_back_start(struct logs *l, size_t n, int64_t since_ms)
+{
+	struct back_source s = {.ring = &l->ring,
+				.times = &l->times,
+				.path = linefile_path(l->file),
+				.max_files = l->max_files,
+				.stamps = l->timestamps};
+
+	flush(l);
+	if (linefile_losing(l->file)) /* the newest lines are not there */
+		s.path = NULL;
+	return back_open(&s, n, since_ms);
+}
+
+void logs_split_stamp(const struct logs *l, struct back_line *line)
+{
+	back_split_stamp(l->timestamps, line);
+}
+
 void logs_stats(const struct logs *l, struct logs_stats *ret)
 {
 	*ret = (struct logs_stats){.lines = l->lines,
@@ -417,6 +460,7 @@ void logs_destroy(struct logs *l)
 	}
 	linefile_destroy(l->file);
 	ring_finish(&l->ring);
+	times_finish(&l->times);
 	strbuf_finish(&l->out);
 	free(l);
 }

@@ -9,13 +9,14 @@
  * chatty app cannot starve the others), cut into lines, and the lines of a chunk go to the file in one write,
  * to the ring, and to followers. A line that has not ended waits in the pipe's own buffer; one longer than
  * LOGS_LINE_MAX is cut there and marked. Bytes are kept as they are: whoever shows them escapes them.
- * Everything is bounded: the ring (200 lines, 256 KiB), the waiting line (64 KiB a pipe), the files (max_size
+ * Everything is bounded: the ring (200 lines, 256 KiB), the marks of time (times.h), the waiting line (64 KiB a pipe), the files (max_size
  * x max_files).
  */
 #pragma once
 #include "base/err.h"
 #include "base/loop.h"
 #include "base/str.h"
+#include "logs/back.h"
 
 #define LOGS_LINE_MAX (64u << 10)
 #define LOGS_SPLIT    " [sbxsv: line split]"
@@ -57,6 +58,11 @@ void logs_drain(struct logs *l); /* reads what is in the pipes now */
  * bytes become
  * "\x00". Owned by caller. */
 void logs_tail(const struct logs *l, size_t n, struct strv *ret);
+/* The last `n` lines of those since `since_ms` (0: of all), with the rotated files; read on with
+ * logs_back_next(), which needs the log no more. What comes after them is what a follower is told who starts
+ * before the loop goes on. */
+struct logs_back *logs_back_start(struct logs *l, size_t n, int64_t since_ms);
+void logs_split_stamp(const struct logs *l, struct back_line *line); /* of a line as a follower gets it */
 void logs_stats(const struct logs *l, struct logs_stats *ret);
 /* Callbacks may stop their own or any other follower. */
 struct logs_follow;

@@ -13,7 +13,7 @@ static void drop_oldest(struct ring *r)
 	r->n--;
 }
 
-void ring_add(struct ring *r, const char *text, size_t len)
+void ring_add(struct ring *r, const char *text, size_t len, int64_t ms)
 {
 	struct ring_line *l;
 
@@ -25,6 +25,7 @@ void ring_add(struct ring *r, const char *text, size_t len)
 	l->text = xmalloc(len ? len : 1);
 	memcpy(l->text, text, len);
 	l->len = len;
+	l->ms = ms;
 	r->bytes += len;
 	r->n++;
 }

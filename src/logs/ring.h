@@ -1,6 +1,7 @@
 /* The last lines of one app in memory: at most RING_LINES lines and RING_BYTES bytes. */
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 
 #define RING_LINES 200
 #define RING_BYTES (256u << 10)
@@ -8,11 +9,12 @@
 struct ring_line {
 	char *text; /* not terminated */
 	size_t len;
+	int64_t ms; /* wall clock */
 };
 struct ring {
 	struct ring_line *v; /* circular, RING_LINES long once anything was added */
 	size_t first, n, bytes;
 };
-void ring_add(struct ring *r, const char *text, size_t len);     /* len <= RING_BYTES */
-const struct ring_line *ring_at(const struct ring *r, size_t i); /* 0 is the oldest */
+void ring_add(struct ring *r, const char *text, size_t len, int64_t ms); /* len <= RING_BYTES */
+const struct ring_line *ring_at(const struct ring *r, size_t i);         /* 0 is the oldest */
 void ring_finish(struct ring *r);

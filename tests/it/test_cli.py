@@ -86,7 +86,7 @@ def test_usage_errors(inst):
             (["status", "a", "b"], "name one app"),
             (["start"], "--all"),
             (["start", "a", "--all"], "--all"),
-            (["logs"], "name one app"),
+            (["logs"], "name an app"),
             (["logs", "a", "-n"], "needs a value"),
             (["logs", "a", "-n", "x"], "-n"),
             (["kill", "-s"], "needs a value"),

@@ -1,4 +1,6 @@
 """Captured output: rotation, followers, and what happens when it cannot be written."""
+import calendar
+import json
 import os
 import resource
 import shutil
@@ -193,6 +195,107 @@ def test_follow_and_the_tail_of_an_earlier_run(inst, chatter):
     harness.wait_for(lambda: os.path.getsize(out) > 0, 20, what="the last line")
     say(port, "say/live")
     harness.wait_for(lambda: "live\n" in inst.read_text(out), 20, what="the followed line")
+
+
+def follow(inst, name, *args):
+    out = os.path.join(inst.base, name)
+    with open(out, "wb") as f:
+        inst.spawn([harness.program("sbxsv"), "logs", *args], stdout=f)
+    return out
+
+
+def test_follow_over_restarts_and_rotations_has_each_line_once(inst, chatter):
+    port = chatter(body="[Log]\nMaxSize=64K\nMaxFiles=3")
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "count/0-5000")
+    out = follow(inst, "f", "chat", "-f", "-n", "5000")
+    harness.wait_for(lambda: "4999 of" in inst.read_text(out), 20, what="the old lines")
+    for i in range(5000, 50000, 5000):
+        say(port, f"count/{i}-{i + 5000}")
+        if i % 15000 == 0:
+            inst.ok("restart", "chat")
+    harness.wait_for(lambda: "49999 of" in inst.read_text(out), 20, what="the last line")
+    found = numbers(inst.read_text(out))
+    assert len(found) == len(set(found))
+    assert set(found) >= set(range(5000, 50000))
+    assert inst.read_text(out).count("[sbxsv] started, pid") >= 3
+
+
+def test_old_lines_come_from_rotated_files_too(inst, chatter):
+    port = chatter(body="[Log]\nMaxSize=64K\nMaxFiles=100")
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "count/0-50000")
+    wait_log(inst, "chat", "49999 of")
+    assert sorted(numbers(inst.ok("logs", "chat", "-n", "40000"))) == list(range(10000, 50000))
+    assert sorted(numbers(inst.ok("logs", "chat", "--since", "1h"))) == list(range(50000))
+    assert len(numbers(inst.ok("logs", "chat", "--since", "1h", "-n", "10"))) == 10
+
+
+@pytest.mark.parametrize("stamps", ["yes", "no"])
+def test_since(inst, chatter, stamps):
+    port = chatter(body=f"[Log]\nTimestamps={stamps}")
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/before")
+    wait_log(inst, "chat", "before\n")
+    time.sleep(2.1)  # without stamps a time is known to the second
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time()))
+    say(port, "say/after")
+    wait_log(inst, "chat", "after\n")
+    out = inst.ok("logs", "chat", "--since", then)
+    assert "after\n" in out and "before" not in out
+    assert "before\n" in inst.ok("logs", "chat", "--since", "1h")
+    assert inst.ok("logs", "chat", "--since", "0s") == ""
+    r = inst.sbxsv("logs", "chat", "--since", "yesterday")
+    assert r.code == 2 and "10min" in r.err
+
+
+@pytest.mark.parametrize("stamps", ["yes", "no"])
+def test_json(inst, chatter, stamps):
+    port = chatter(body=f"[Log]\nTimestamps={stamps}")
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/plain")
+    say(port, "raw/4100c3425c")
+    wait_log(inst, "chat", "plain\n")
+    out = follow(inst, "j", "chat", "-f", "--json")
+    harness.wait_for(lambda: "escaped" in inst.read_text(out), 20, what="the old lines")
+    say(port, "say/live")
+    harness.wait_for(lambda: "live" in inst.read_text(out), 20, what="the live line")
+    lines = [json.loads(x) for x in inst.read_text(out).splitlines()]
+    assert all(x["app"] == "chat" and abs(calendar.timegm(time.strptime(x["time"][:19], "%Y-%m-%dT%H:%M:%S")) - time.time()) < 600
+               for x in lines)
+    by_line = {x["line"]: x for x in lines}
+    assert "escaped" not in by_line["plain"] and "escaped" not in by_line["live"]
+    assert by_line["A\\x00\\xc3B\\"]["escaped"] is True
+
+
+def test_several_apps(inst, chatter):
+    one, two = chatter("one"), chatter("two")
+    inst.up()
+    inst.wait_state("one", "running")
+    inst.wait_state("two", "running")
+    say(one, "say/first")
+    say(two, "say/second")
+    wait_log(inst, "one", "first\n")
+    wait_log(inst, "two", "second\n")
+    out = inst.ok("logs", "two", "one", "-n", "1")
+    assert out.splitlines() == ["two | second", "one | first"]
+    path = follow(inst, "f", "-f", "-n", "1", "one", "two")
+    harness.wait_for(lambda: inst.read_text(path).count("\n") == 2, 20, what="the last lines")
+    say(two, "count/0-5000")
+    say(one, "count/0-5000")
+    harness.wait_for(lambda: inst.read_text(path).count("\n") == 10002, 20, what="the followed lines")
+    for app in "one", "two":
+        mine = [x.split(" | ", 1)[1] for x in inst.read_text(path).splitlines() if x.startswith(app + " | ")]
+        assert len(mine) == 5001 and len(set(mine)) == 5001
+    assert inst.sbxsv("logs", "one", "nothing").code == 4
+    # whoever stops reading ends it
+    r = subprocess.run(["/bin/sh", "-c", '"$0" logs -f -n 9 one two | head -n 3', harness.program("sbxsv")], env=inst.env,
+                       capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    assert len(r.stdout.splitlines()) == 3
 
 
 def test_a_deleted_log_directory_comes_back(inst, chatter):

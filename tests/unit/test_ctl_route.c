@@ -76,6 +76,12 @@ static void test_streams(void **state)
 	assert_int_equal(c.op, CTL_LOGS);
 	assert_int_equal(c.lines, 7);
 	assert_true(c.follow);
+	assert_int_equal(good("GET", "/v1/apps/notes/logs", "").lines, 20);
+	c = good("GET", "/v1/apps/notes/logs?since_ms=5&json=1", "");
+	assert_int_equal(c.lines, CTL_LINES_ALL);
+	assert_int_equal(c.since_ms, 5);
+	assert_true(c.json);
+	assert_int_equal(good("GET", "/v1/apps/notes/logs?since_ms=5&lines=3", "").lines, 3);
 	c = good("GET", "/v1/events?app=notes&lines=0", "");
 	assert_int_equal(c.op, CTL_EVENTS);
 	assert_string_equal(c.app, "notes");

@@ -1,4 +1,5 @@
 /* logs and base/linefile: real files, real pipes, a full disk. */
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/linefile.h"
@@ -536,6 +537,197 @@ static void test_tail_and_follow_have_each_line_once(void **state)
 	logs_follow_stop(f);
 }
 
+static void assert_back(struct world *w, size_t n, int64_t since_ms, const char *want)
+{
+	struct logs_back *b = logs_back_start(w->logs, n, since_ms);
+	CLEANUP_STRBUF struct strbuf got = STRBUF_INIT;
+	struct back_line l;
+
+	while (logs_back_next(b, &l)) {
+		strbuf_add(&got, l.text, l.len);
+		strbuf_addc(&got, '|');
+	}
+	logs_back_close(b);
+	assert_string_equal(got.p ? got.p : "", want);
+}
+
+static void test_looking_back_over_rotated_files(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = -1;
+	CLEANUP_STRBUF struct strbuf all = STRBUF_INIT;
+	CLEANUP_STRBUF struct strbuf want = STRBUF_INIT;
+	struct logs_back *b;
+	struct back_line l;
+
+	assert_back(w, 10, 0, "");
+	w->config.max_size = 2000;
+	w->config.max_files = 50;
+	logs_configure(w->logs, &w->config);
+	fd = logs_open_pipe(w->logs, NULL);
+	for (unsigned i = 0; i < 3000; i++) {
+		strbuf_addf(&all, "%u\n", i);
+		strbuf_addf(&want, "%u|", i);
+	}
+	feed(w, fd, all.p);
+	assert_back(w, 0, 0, "");
+	assert_back(w, 1, 0, "2999|");
+	assert_back(w, 3, 0, "2997|2998|2999|");
+	assert_back(w, 3000, 0, want.p);
+	assert_back(w, 5000, 0, want.p);
+	assert_back(w, SIZE_MAX, 1, want.p);
+	assert_back(w, 1000, 0, strstr(want.p, "|2000|") + 1);
+	/* rotated away and more written while it is read: what was there is read, no more, no less */
+	b = logs_back_start(w->logs, 1000, 0);
+	assert_true(logs_back_next(b, &l));
+	for (unsigned i = 0; i < 20; i++)
+		feed(w, fd, all.p);
+	for (unsigned i = 2001; i < 3000; i++) {
+		char number[8];
+
+		(void)snprintf(number, sizeof number, "%u", i);
+		assert_true(logs_back_next(b, &l));
+		assert_int_equal(l.len, strlen(number));
+		assert_memory_equal(l.text, number, l.len);
+	}
+	assert_false(logs_back_next(b, &l));
+	logs_back_close(b);
+}
+
+static void test_looking_back_at_odd_lines(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *big = xmalloc(100001), *want = NULL, *path = NULL;
+	FILE *f;
+
+	memset(big, 'b', 100000);
+	big[100000] = 0;
+	feed(w, fd, "\n\nx\n\n");
+	assert_back(w, 3, 0, "|x||");
+	assert_back(w, 9, 0, "||x||");
+	/* a line of somebody else's, longer than any block and without an end */
+	path = xasprintf("%s/a.log", w->dir);
+	f = fopen(path, "a");
+	assert_non_null(f);
+	(void)fprintf(f, "%s\nhalf", big);
+	assert_int_equal(fclose(f), 0);
+	want = xasprintf("%s|half|", big);
+	assert_back(w, 2, 0, want);
+	/* the file is gone: the ring has what it has */
+	assert_int_equal(unlink(path), 0);
+	assert_back(w, 2, 0, "x||");
+	feed(w, fd, "new\n");
+	assert_back(w, 9, 0, "||x||new|");
+}
+
+static void test_since_without_stamps(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FD int fd = logs_open_pipe(w->logs, NULL);
+	CLEANUP_FREE char *path = xasprintf("%s/a.log", w->dir);
+	struct timespec old[2] = {{.tv_sec = 1000000}, {.tv_sec = 1000000}};
+	int64_t then;
+
+	feed(w, fd, "one\ntwo\n");
+	assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0); /* an earlier run, long ago */
+	logs_destroy(w->logs);
+	open_logs(w);
+	(void)close(fd);
+	fd = logs_open_pipe(w->logs, NULL);
+	feed(w, fd, "three\n");
+	then = clk_wall_ms();
+	assert_back(w, 9, 1, "one|two|three|");
+	assert_back(w, 9, 1000000000, "one|two|three|"); /* the time of the last write: not before T */
+	assert_back(w, 9, 1000000001, "three|");
+	assert_back(w, 9, then - 60000, "three|");
+	assert_back(w, 9, then + 60000, "");
+	usleep(1100 * 1000); /* the marks are a second apart */
+	feed(w, fd, "four\n");
+	assert_back(w, 9, then + 1, "four|");
+	assert_back(w, 9, then - 60000, "three|four|");
+}
+
+static void test_since_with_stamps(void **state)
+{
+	struct world *w = *state;
+	CLEANUP_FREE char *path = xasprintf("%s/a.log", w->dir);
+	struct logs_back *b;
+	struct back_line l;
+	FILE *f;
+
+	w->config.timestamps = true;
+	logs_configure(w->logs, &w->config);
+	assert_true(mkdir(w->dir, 0700) == 0 || errno == EEXIST);
+	f = fopen(path, "a");
+	assert_non_null(f);
+	fputs("2026-01-01T00:00:00.000Z a\n2026-01-01T00:00:01.500Z b\n2026-01-01T00:00:02.000Z \n", f);
+	assert_int_equal(fclose(f), 0);
+	assert_back(w, 9, 1, "a|b||");
+	assert_back(w, 9, 1767225601500, "b||");
+	assert_back(w, 9, 1767225601501, "|");
+	assert_back(w, 9, 1767225602001, "");
+	b = logs_back_start(w->logs, 2, 0);
+	assert_true(logs_back_next(b, &l));
+	assert_int_equal(l.ms, 1767225601500);
+	assert_memory_equal(l.stamp, "2026-01-01T00:00:01.500Z b", 26);
+	logs_back_close(b);
+}
+
+static void test_stamps_are_read_strictly(void **state)
+{
+	static const char *const bad[] = {"",
+					  "2026-01-01T00:00:00.000",
+					  "2026-13-01T00:00:00.000Z",
+					  "2026-01-01 00:00:00.000Z",
+					  "2026-01-01T24:00:00.000Z",
+					  "2026-01-01T00:00:00,000Z",
+					  "2026-01-01T00:00:0x.000Z",
+					  "2026-01-01T00:00:00.000+"};
+	char stamp[CLK_STAMP_LEN];
+	int64_t ms = 5, now = clk_wall_ms();
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(bad); i++)
+		assert_int_equal(clk_parse_stamp(bad[i], strlen(bad[i]), &ms), -1);
+	assert_int_equal(ms, 5);
+	(void)clk_stamp(now, stamp, sizeof stamp);
+	assert_int_equal(clk_parse_stamp(stamp, strlen(stamp), &ms), 0);
+	assert_int_equal(ms, now);
+	assert_int_equal(clk_parse_stamp("2026-01-01T00:00:00Z", 20, &ms), 0);
+	assert_int_equal(ms, 1767225600000);
+}
+
+static void test_marks_of_time_are_bounded(void **state)
+{
+	struct times t = {0};
+	const struct time_mark *m;
+	size_t lo, hi;
+
+	(void)state;
+	for (uint64_t i = 1; i <= 100000; i++)
+		times_add(&t, 7, i * 10, (int64_t)i * 1000, true);
+	assert_true(t.n <= TIMES_MAX);
+	times_of_file(&t, 7, &lo, &hi);
+	assert_int_equal(lo, 0);
+	assert_int_equal(hi, t.n);
+	for (uint64_t i = 1; i <= 100000; i++) { /* never too early, and the newest are exact */
+		m = times_find(&t, lo, hi, i * 10);
+		assert_non_null(m);
+		assert_true(m->ms >= (int64_t)i * 1000);
+		assert_true(m->ms - (int64_t)i * 1000 <= (100000 - (int64_t)i) * 1000 / TIMES_FINE);
+	}
+	assert_null(times_find(&t, lo, hi, 1000001));
+	times_add(&t, 8, 10, 100001000, true);
+	times_add(&t, 7, 20, 100002000, true); /* another file of that number */
+	times_of_file(&t, 7, &lo, &hi);
+	assert_int_equal(hi - lo, 1);
+	for (uint64_t i = 1; i <= 100000; i++) /* a file each */
+		times_add(&t, 100 + i, 1, (int64_t)i * 1000, true);
+	assert_true(t.n <= TIMES_MAX);
+	times_finish(&t);
+}
+
 static int write_to(const char *path, const char *text)
 {
 	CLEANUP_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -653,6 +845,12 @@ int main(void)
 		T(test_earlier_run_is_seen_in_the_tail),
 		T(test_timestamps),
 		T(test_tail_and_follow_have_each_line_once),
+		T(test_looking_back_over_rotated_files),
+		T(test_looking_back_at_odd_lines),
+		T(test_since_without_stamps),
+		T(test_since_with_stamps),
+		T(test_stamps_are_read_strictly),
+		T(test_marks_of_time_are_bounded),
 		T(test_a_flood_through_the_loop),
 		T(test_full_disk),
 	};
