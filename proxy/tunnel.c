@@ -109,7 +109,12 @@ static bool sni_verdict(struct outgoing *c, enum sni_result result)
 	const struct verdict v = {
 		.action = VERDICT_ALLOW, .literal = c->literal, .by_address = c->by_address};
 	const char *reason = "no policy";
+	struct verdict named;
 
+	/* An address that Egress=all or AllowAddress= allows, of a program with a resolver of its own: Deny= wins. */
+	if (c->app->policy && c->literal && result == SNI_OK && policy_sni_match(c->app->policy) &&
+	    policy_denies_host(c->app->policy, h->sni.host, c->port, &named))
+		return cut(c, "TLS", named.rule);
 	if (c->app->policy && sni_judge(c->app->policy, &v, c->host, c->port, &h->sni, result, &reason))
 		return true;
 	return cut(c, "TLS", reason);

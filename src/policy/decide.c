@@ -186,6 +186,15 @@ void policy_decide_host(const struct policy *p, const char *host, uint16_t port,
 	*ret = v;
 }
 
+bool policy_denies_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret)
+{
+	const struct rule *deny = rule_set_find_host(&p->deny, host, port);
+
+	if (deny)
+		policy_decide_host(p, host, port, ret);
+	return deny != NULL;
+}
+
 /* The lowest port from `port` up that no Deny= of the host has; 65536: none. */
 struct hole {
 	uint32_t port;

@@ -132,6 +132,8 @@ struct verdict {
 };
 /* `host` canonical, see host_canon. */
 void policy_decide_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret);
+/* Does a Deny= name it? Then *ret is that verdict. */
+bool policy_denies_host(const struct policy *p, const char *host, uint16_t port, struct verdict *ret);
 /* May `host` be looked up at all: allowed if it is allowed at some port, by that port's verdict; else the verdict on
  * the default port of the rule that comes nearest. */
 void policy_decide_name(const struct policy *p, const char *host, struct verdict *ret);

@@ -213,6 +213,14 @@ def test_addresses():
         assert "Deny=11.2.0.99" in s.cut("11.2.0.99", 443, client_hello("a.test"))["rule"]
         s.rules(egress="all")
         assert "this machine" in s.cut("11.1.0.2", 443, b"x")["rule"]
+        s.rules(egress="all", deny=["b.test"])  # of a program that looked b.test up by itself
+        assert "TLS to b.test: notes.app:3 Deny=b.test" == s.cut("11.2.0.99", 443, client_hello("b.test"))["rule"]
+        c = s.open("11.2.0.99", 443)
+        c.sendall(client_hello("c.test"))
+        assert exactly(c, 5) == b"\x16\x03\x01" + client_hello("c.test")[3:5]
+        c.close()
+        while s.proxy.counters("notes")["out_open"]:  # else it is one more that is cut
+            time.sleep(0.02)
         s.rules(egress="off")
         assert s.cut("93.184.216.34", 443)["rule"] == "default-deny"
         # ECH
