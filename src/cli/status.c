@@ -346,6 +346,20 @@ static void print_violations(const struct js *app)
 								     : js_str(i, "violations"));
 }
 
+/* "GET /health on 4810 answered 200 (12 checks, the last 2s ago)" */
+static void print_health(const struct js *h)
+{
+	CLEANUP_FREE char *ago = duration_of(h, "last_ms"), *text = NULL;
+	const char *last = js_str(h, "last");
+
+	if (!h)
+		return;
+	if (last)
+		text = xasprintf("%s (%" PRId64 " check%s, the last %s ago)", last, js_int_or(h, "checks", 0),
+				 js_int_or(h, "checks", 0) == 1 ? "" : "s", ago ? ago : "?");
+	field("health", text ? text : "not checked yet");
+}
+
 /* What it says of itself. The supervisor has made the text safe for a terminal; what it is told is not trusted twice. */
 static void print_notify(const struct js *said)
 {
@@ -425,6 +439,7 @@ static void print_app(const struct js *app)
 	field_list("secrets", js_get(app, "secrets"));
 	print_network(app);
 	print_violations(app);
+	print_health(js_get(app, "health"));
 	print_notify(js_get(app, "notify"));
 	print_resources(app);
 }

@@ -156,7 +156,8 @@ static void over(struct loop_timer *t)
 
 static void not_asked(struct loop_defer *w)
 {
-	static const int shortage[] = {EMFILE, ENFILE, EAGAIN, ENOMEM, ENOBUFS, EADDRNOTAVAIL};
+	/* EACCES, EPERM: its network cannot be entered, which says nothing of what is in there */
+	static const int shortage[] = {EMFILE, ENFILE, EAGAIN, ENOMEM, ENOBUFS, EADDRNOTAVAIL, EACCES, EPERM};
 	struct tcp_probe *p = w->data;
 
 	for (size_t i = 0; i < ELEMENTS(shortage); i++)

@@ -239,6 +239,7 @@ static void ready(struct app *a)
 	loop_timer_stop(&a->timer);
 	app_say_nothing(a);
 	notices_ready(a);
+	health_begin(a);
 }
 
 static void rest(struct app *a)

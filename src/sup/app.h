@@ -19,6 +19,7 @@
  *   instance.c  one supervisor, and what the last one left
  *   status.c    what is shown
  *   strays.c    Enforce=off: processes that got away
+ *   health.c    [Health] checks
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
  */
@@ -40,6 +41,7 @@
 #define APP_LISTEN_BACKLOG  256   /* connections that wait while an app starts, see doc/design.md section 5 */
 #define APP_BACKOFF_HOLD_MS 10000 /* in backoff they wait for so long, then they are reset */
 
+struct health;
 struct judge;
 struct notices;
 struct observer;
@@ -112,8 +114,9 @@ struct app {
 	pid_t pid;
 	uint64_t pid_start;
 	int diag_fd;             /* sock_diag inside */
-	int userns_fd, netns_fd; /* kept for the http readiness check only */
+	int userns_fd, netns_fd; /* kept for checks of readiness and health only */
 	struct ready *ready;
+	struct health *health;   /* checks of this process; NULL: none */
 	struct notices *notices; /* what this process says of itself; NULL: nothing is listened to */
 	bool judged;                /* what it was refused is known */
 	bool audit_harder;          /* the attempt before this one failed soon */
@@ -257,7 +260,7 @@ int network_swap_rules(struct app *a, struct liverules *rules, struct err **e);
 bool network_restart_needed(const struct app *a); /* it runs without the way out that its rules now open */
 void network_attach(struct app *a, struct launch_done *done);
 void network_detach(struct app *a);
-int network_connect(void *data, uint16_t port); /* for the http readiness check */
+int network_connect(void *data, uint16_t port); /* for checks of readiness and health; -1 with errno */
 /* What the launching child reads; the unit must be there until then. */
 struct network_plan {
 	struct net_plan net;
@@ -305,6 +308,12 @@ void watch_destroy(struct watch *w);
 
 /* shutdown.c */
 void shutdown_step(struct sup *s); /* after each burst of events: is everything gone? */
+
+/* health.c */
+void health_begin(struct app *a);  /* it is ready */
+void health_follow(struct app *a); /* its unit may say something else now */
+void health_release(struct app *a);
+struct js *health_status(const struct app *a); /* NULL: nothing to say */
 
 /* notify.c */
 int notices_prepare(struct app *a, struct launch_io *io, struct err **e); /* io->ready_fd is the caller's to close */

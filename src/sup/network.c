@@ -239,7 +239,7 @@ void network_attach(struct app *a, struct launch_done *done)
 
 	if (done->netns_fd < 0)
 		return;
-	if (a->unit->ready == UNIT_READY_HTTP) { /* the proxy's control takes the originals */
+	if (a->unit->ready == UNIT_READY_HTTP || a->unit->health_http || a->unit->health_tcp) { /* the proxy's control takes the originals */
 		a->userns_fd = fcntl(done->userns_fd, F_DUPFD_CLOEXEC, 3);
 		a->netns_fd = fcntl(done->netns_fd, F_DUPFD_CLOEXEC, 3);
 	}
@@ -265,16 +265,37 @@ void network_detach(struct app *a)
 		proxyctl_drop_jail(a->sup->proxy, a->name);
 }
 
-/* --- the http readiness check --- */
+/* --- checks of readiness and health --- */
+
+/* A process that was started when nothing was to be asked yet: [Health] came with a reload. It is not reaped, so its
+ * pid is its own. */
+static int find_namespaces(struct app *a)
+{
+	char user[40], net[40];
+
+	(void)snprintf(user, sizeof user, "/proc/%d/ns/user", (int)a->pid);
+	(void)snprintf(net, sizeof net, "/proc/%d/ns/net", (int)a->pid);
+	a->userns_fd = open(user, O_RDONLY | O_CLOEXEC);
+	a->netns_fd = a->userns_fd < 0 ? -1 : open(net, O_RDONLY | O_CLOEXEC);
+	if (a->netns_fd >= 0)
+		return 0;
+	fd_close_many(&a->userns_fd, 1);
+	return -1;
+}
 
 static int socket_for(struct app *a)
 {
+	CLEANUP_ERR struct err *e = NULL;
 	int fd = -1;
 
-	if (a->netns_fd < 0)
+	if (a->no_jail)
 		return socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (net_make_sockets(a->userns_fd, a->netns_fd, &fd, 1, NULL) < 0)
+	if (a->netns_fd < 0 && find_namespaces(a) < 0)
 		return -1;
+	if (net_make_sockets(a->userns_fd, a->netns_fd, &fd, 1, &e) < 0) {
+		errno = err_code(e);
+		return -1;
+	}
 	(void)fd_set_nonblock(fd, true);
 	return fd;
 }

@@ -192,8 +192,10 @@ static void carry_out(struct sup *s)
 		apply_live(a);
 		todo = a->todo;
 		a->todo = NULL;
-		if (!todo)
+		if (!todo) {
+			health_follow(a);
 			continue;
+		}
 		restart_reset(&a->restart);
 		app_event(a, *todo);
 	}

@@ -355,6 +355,7 @@ void run_release(struct app *a)
 	ready_stop(a->ready);
 	a->ready = NULL;
 	notices_release(a);
+	health_release(a);
 	network_detach(a);
 	violations_release(a);
 	fd_close_many(&a->diag_fd, 1);

@@ -339,7 +339,7 @@ static const char *const gate_names[] = {
 struct js *sup_app_status(struct sup *s, const char *name)
 {
 	struct app *a = app_find(s, name);
-	struct js *o, *denied, *said;
+	struct js *o, *denied, *said, *health;
 
 	if (!a && sup_has_app(s, name)) /* just written */
 		a = app_find(s, name);
@@ -360,6 +360,9 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	said = notices_status(a);
 	if (said)
 		js_add(o, "notify", said);
+	health = health_status(a);
+	if (health)
+		js_add(o, "health", health);
 	add_usage(o, a);
 	if (a->logs)
 		add_log(o, a->logs);

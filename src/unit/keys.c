@@ -145,12 +145,12 @@ static const struct unit_key unit_rows[] = {
 	U("Limits", "Nice", K_NICE, nice, "0", "niceness"),
 	U("Limits", "TmpSize", K_SIZE, tmp_size, "(half of memory)", "size of the private /tmp", RANGE(65536, 0)),
 
-	U("Health", "Http", K_URLPATH, health_http, "", "path that must answer with a status below 500", LIVE, LATER),
-	U("Health", "Tcp", K_BOOL, health_tcp, "no", "the first port must accept", LIVE, LATER),
+	U("Health", "Http", K_URLPATH, health_http, "", "path that must answer with a status below 500", LIVE),
+	U("Health", "Tcp", K_BOOL, health_tcp, "no", "the first port must accept", LIVE),
 	U("Health", "Exec", K_WORDS, health_exec, "", "command inside the jail that must succeed", LIVE, LATER),
-	U("Health", "Interval", K_MS, health_interval_ms, "10s", "time between checks", LIVE, LATER, RANGE(100, 86400000)),
-	U("Health", "Timeout", K_MS, health_timeout_ms, "5s", "a check that takes longer failed", LIVE, LATER, RANGE(10, 86400000)),
-	U("Health", "Retries", K_UINT, health_retries, "3", "failures in a row that make the app unhealthy", LIVE, LATER, RANGE(1, 1000)),
+	U("Health", "Interval", K_MS, health_interval_ms, "10s", "time between checks", LIVE, RANGE(100, 86400000)),
+	U("Health", "Timeout", K_MS, health_timeout_ms, "5s", "a check that takes longer failed", LIVE, RANGE(10, 86400000)),
+	U("Health", "Retries", K_UINT, health_retries, "3", "failed checks in a row after which the app is restarted", LIVE, RANGE(1, 1000)),
 	U("Health", "WatchdogSec", K_MS, watchdog_ms, "(off)", "longest time without a sign of life by sd_notify", RANGE(100, 86400000)),
 
 	U("Log", "Target", K_ENUM_STR, log_target, "file", "where the output goes", LIVE, WORDS("file", "!journal", "!syslog")),
