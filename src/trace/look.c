@@ -61,12 +61,13 @@ bool look_is_habit(enum observed op, const char *path)
 
 /* --- looking up --- */
 
-static int look_up(int root, const char *path, bool follow)
+/* In the jail: what it may look up itself. The host's: host_look_up(). */
+static int jail_look_up(const struct observer *o, const char *path, bool follow)
 {
 	struct open_how how = {.flags = O_PATH | O_CLOEXEC | (follow ? 0u : (unsigned)O_NOFOLLOW),
-			       .resolve = RESOLVE_NO_MAGICLINKS | (root >= 0 ? RESOLVE_IN_ROOT : 0u)};
+			       .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT};
 
-	return (int)syscall(OPENAT2_NR, root >= 0 ? root : AT_FDCWD, path, &how, sizeof how);
+	return (int)syscall(OPENAT2_NR, o->c.root, path, &how, sizeof how);
 }
 
 /* Where `fd` is, as its own mount namespace has it. */
@@ -136,7 +137,7 @@ static bool follow_one(struct observer *o, bool follow)
 		end = name + strcspn(name, "/");
 		keep = *end;
 		*end = 0;
-		fd = look_up(o->c.root, o->work_path, false);
+		fd = jail_look_up(o, o->work_path, false);
 		*end = keep;
 		if (fd < 0)
 			return false;
@@ -186,7 +187,7 @@ static enum observed op_of(const struct record *r)
 /* The jail has it under the name that was asked for. */
 static bool jail_has(const struct observer *o, bool follow)
 {
-	int fd = look_up(o->c.root, o->work_path, follow);
+	int fd = jail_look_up(o, o->work_path, follow);
 
 	if (fd < 0)
 		return false;
@@ -224,7 +225,7 @@ static bool parent_writable(struct observer *o, bool *ret_host)
 		return true;
 	*name = 0;
 	a = decide(o, o->real[0] ? o->real : "/");
-	fd = look_up(-1, o->real[0] ? o->real : "/", false);
+	fd = host_look_up(o->real[0] ? o->real : "/", false);
 	*ret_host = fd >= 0 && may(fd, W_OK | X_OK);
 	if (fd >= 0)
 		(void)close(fd);
@@ -261,7 +262,7 @@ static bool refused_make(struct observer *o)
 
 	if (!name)
 		return false;
-	fd = look_up(-1, o->work_path[0] ? o->work_path : "/", true);
+	fd = host_look_up(o->work_path[0] ? o->work_path : "/", true);
 	if (fd < 0)
 		return false;
 	host = path_of(fd, o->real) && may(fd, W_OK | X_OK);
@@ -323,7 +324,7 @@ static bool look_once(struct observer *o, const struct record *r, struct found *
 		return false;
 	if (is_private(o->work_path))
 		leave_private(o, r->follow);
-	fd = look_up(-1, o->work_path, r->follow);
+	fd = host_look_up(o->work_path, r->follow);
 	if (fd < 0)
 		return (r->creates || r->kind == CALL_MAKE) && refused_make(o);
 	if (fstat(fd, &st) == 0 && path_of(fd, o->real)) {

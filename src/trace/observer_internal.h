@@ -126,5 +126,8 @@ void *ear_main(void *observer);
 void *judge_main(void *observer);
 /* True: refused; `f`, o->real and o->asked are filled. In the judge's thread. */
 bool look_at(struct observer *o, const struct record *r, struct found *f, bool *ret_asked);
+/* O_PATH of a path of the host, absolute and no longer than 2 * PATH_MAX; -1: it is not there, or where looking it up would tell
+ * somebody. */
+int host_look_up(const char *path, bool follow);
 /* Paths that libraries try by themselves and do without. Pure. */
 bool look_is_habit(enum observed op, const char *path);

@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import threading
 import time
 
 import harness
@@ -144,22 +146,92 @@ def test_a_stopped_supervisor_delays_no_longer_than_it_is_stopped(inst, outside,
     assert (stopped - 0.5) * 1000 * 0.5 < int(longest[1]) < (stopped + 2) * 1000, (stopped, longest[0])
 
 
-@pytest.mark.skipif(not shutil.which("python3"), reason="no python3")
-def test_a_file_system_that_hangs_holds_up_nobody_else(inst, outside, bad):
-    """A path on a FUSE file system whose server does not answer: the app that asks for it waits, as without any jail; the
-    supervisor and other apps do not."""
-    if not os.path.exists("/dev/fuse") or not harness.ROOT:
-        pytest.skip("needs /dev/fuse and root for a mount by hand")
-    point = f"{outside.dir}/hung"
-    inst._own_dir(point)
+def mount_fuse(point):
+    """A FUSE file system at `point`, whose server is whoever reads the descriptor; None where that is not to be had."""
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     data = f"fd={fd},rootmode=40755,user_id=0,group_id=0,allow_other"
     r = subprocess.run([harness.PYTHON, "-c", "import ctypes,sys,os\n"
                         "c=ctypes.CDLL(None,use_errno=True)\n"
-                        "sys.exit(ctypes.get_errno() if c.mount(b'hung',sys.argv[1].encode(),b'fuse',0,sys.argv[2].encode()) else 0)",
+                        "sys.exit(ctypes.get_errno() if c.mount(b'told',sys.argv[1].encode(),b'fuse',0,sys.argv[2].encode()) else 0)",
                         point, data], pass_fds=[fd], capture_output=True, text=True)
     if r.returncode:
+        os.close(fd)
         pytest.skip(f"a FUSE mount is refused here: {r}")
+    return fd
+
+
+class FuseRoot(threading.Thread):
+    """A server that has only its root directory, and remembers which names it was asked for (linux/fuse.h)."""
+    LOOKUP, GETATTR, INIT = 1, 3, 26
+
+    def __init__(self, fd):
+        super().__init__(daemon=True)
+        self.fd, self.names = fd, []
+
+    def run(self):
+        while True:
+            try:
+                q = os.read(self.fd, 1 << 20)
+            except OSError:
+                return
+            op, unique = struct.unpack_from("=IQ", q, 4)
+            if op == self.INIT:
+                body = struct.pack("=IIIIHHIIHHI", 7, 23, 0, 0, 12, 9, 1 << 16, 1, 0, 0, 0)[:24] + bytes(40)
+            elif op == self.GETATTR:
+                body = struct.pack("=QII", 0, 0, 0) + struct.pack("=QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755, 2, 0, 0, 0, 4096, 0)
+            else:
+                if op == self.LOOKUP:
+                    self.names.append(q[40:].rstrip(b"\0").decode())
+                body = None
+            head = struct.pack("=IiQ", 16 + len(body or b""), 0 if body is not None else -2, unique)
+            os.write(self.fd, head + (body or b""))
+
+
+def test_no_name_is_looked_up_where_that_tells_somebody(inst, outside, bad):
+    """An app without a way out asks for names on a file system that hands them on: they must not arrive there. What lies in
+    others is reported as ever, also across a mount."""
+    if not os.path.exists("/dev/fuse") or not harness.ROOT:
+        pytest.skip("needs /dev/fuse and root for a mount by hand")
+    point, plain = f"{outside.dir}/told", f"{outside.dir}/plain"
+    inst._own_dir(point)
+    inst._own_dir(plain)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "plain", plain], check=True)
+    fd = mount_fuse(point)
+    try:
+        server = FuseRoot(fd)
+        server.start()
+        assert os.listdir(outside.dir) and not os.path.exists(f"{point}/by-the-host")
+        assert server.names == ["by-the-host"]  # the server hears of what is looked up
+        inst.user_file(f"{plain}/file", "x\n")
+        os.makedirs(f"{plain}/deep/dir")
+        os.symlink("../../../file", f"{plain}/deep/dir/up")
+        os.symlink(f"{plain}/file", f"{plain}/deep/absolute")
+        os.symlink(point, f"{bad}/link")
+        asked = [f"{point}/secret-1", "link/secret-2", f"{plain}/../told/secret-3", f"{plain}/deep/dir/../../../told/secret-4/x",
+                 f"{bad}/link/../told/secret-5", f"{plain}/file", f"{plain}/deep/dir/up", f"{plain}/deep/absolute", f"{plain}/deep//dir/../dir/",
+                 outside.file]
+        inst.user_file(f"{bad}/run.sh", "for f in " + " ".join(asked) + "; do cat $f; echo x > $f; mkdir $f; done\nsleep 1\nexit 1\n")
+        write_unit(inst, "bad", bad, "/bin/sh run.sh")
+        inst.up()
+        inst.wait_state("bad", "failed", timeout=30)
+        reads = {v.get("asked", v["path"]): v["path"] for v in refused(inst, "bad") if v["operation"] == "file-read"}
+        assert reads.get(outside.file) == outside.file and reads.get(f"{plain}/deep/absolute") == f"{plain}/file", reads
+        assert set(reads.values()) <= {outside.file, f"{plain}/file", f"{plain}/deep/dir"}, reads
+        assert f"{plain}/file" in reads.values(), reads
+        assert server.names == ["by-the-host"], server.names
+    finally:
+        subprocess.run(["umount", "-l", point], check=False)
+        subprocess.run(["umount", "-l", plain], check=False)
+        os.close(fd)
+
+
+def test_a_file_system_that_hangs_holds_up_nobody_else(inst, outside, bad):
+    """A path on a FUSE file system whose server does not answer, that the jail does not show: nobody waits for it."""
+    if not os.path.exists("/dev/fuse") or not harness.ROOT:
+        pytest.skip("needs /dev/fuse and root for a mount by hand")
+    point = f"{outside.dir}/hung"
+    inst._own_dir(point)
+    fd = mount_fuse(point)
     try:
         other = inst.app_dir("other", {"run.sh": f"sleep 2\ncat {outside.file}\nexit 1\n"})
         inst.user_file(f"{bad}/run.sh", f"cat {point}/x &\nsleep 1\ncat {outside.file}\nexec sleep 1000\n")
@@ -168,6 +240,7 @@ def test_a_file_system_that_hangs_holds_up_nobody_else(inst, outside, bad):
         inst.up()
         inst.wait_state("other", "failed", timeout=30)
         assert [v["path"] for v in refused(inst, "other")] == [outside.file]
+        assert [v["path"] for v in refused(inst, "bad")] == [outside.file]
         inst.ok("stop", "bad")
     finally:
         os.close(fd)  # the server is gone: whatever waits for it fails
