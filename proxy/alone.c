@@ -10,7 +10,6 @@
 #include "proxy/alone_log.h"
 #include "proxy/policyfile.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
@@ -18,7 +17,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -140,22 +138,9 @@ static void child(int wire, char *const argv[])
 {
 	static char path[] = "PATH=/usr/bin:/bin", locale[] = "LC_ALL=C";
 	static char *envp[] = {path, locale, NULL};
-	sigset_t none;
-	int null;
 
-	for (int s = 1; s < 65; s++)
-		if (s != SIGKILL && s != SIGSTOP)
-			(void)signal(s, SIG_DFL);
-	(void)sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	null = open("/dev/null", O_RDWR);
-	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(wire, 3) < 0)
+	if (fd_become_service(wire) < 0)
 		_exit(126);
-	if (wire == 3 && fcntl(3, F_SETFD, 0) < 0)
-		_exit(126);
-	if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* kernel 5.9 */
-		for (int fd = 4; fd < 4096; fd++)
-			(void)close(fd);
 	/* The very program that runs here, whatever happened to its file since. */
 	(void)execve("/proc/self/exe", argv, envp);
 	_exit(127);

@@ -167,20 +167,6 @@ static void head_rewrite(const char *head, size_t len, bool final, struct strbuf
 	strbuf_adds(out, final ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
-/* Length of the head including its empty line, or 0. No empty line begins before `from`. */
-static size_t head_end(const char *p, size_t from, size_t len)
-{
-	for (size_t i = from; i + 1 < len; i++) {
-		if (p[i] != '\n')
-			continue;
-		if (p[i + 1] == '\n')
-			return i + 2;
-		if (i + 2 < len && p[i + 1] == '\r' && p[i + 2] == '\n')
-			return i + 3;
-	}
-	return 0;
-}
-
 static bool upgraded(struct outgoing *c)
 {
 	struct http *h = TAKE_PTR(c->http);
@@ -237,7 +223,7 @@ static bool on_response_head(struct relay *r, char *data, size_t len)
 	h->head = xrealloc(h->head, h->head_len + len);
 	memcpy(h->head + h->head_len, data, len);
 	h->head_len += len;
-	while (!h->head_done && (n = head_end(h->head, h->scanned, h->head_len)) != 0) {
+	while (!h->head_done && (n = response_head_end(h->head, h->scanned, h->head_len)) != 0) {
 		bool alive, gone;
 
 		crash_page_enter(c->app);

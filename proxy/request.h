@@ -85,5 +85,7 @@ struct chunk {                 /* zero-initialise */
  * sides. */
 enum parse chunk_filter(struct chunk *c, char *buf, size_t len, size_t *ret_used, size_t *ret_out);
 
+/* Length of the head of a response including its empty line, or 0. No empty line begins before `from`. */
+size_t response_head_end(const char *buf, size_t from, size_t len);
 /* The first line of an answer, "HTTP/1.1 101 ...": enough to know whether an upgrade was granted. */
 enum parse response_status(const char *buf, size_t len, int *ret_status);

@@ -85,6 +85,19 @@ size_t request_build(const struct request *r, const char *buf, char *out, size_t
 	return o.full ? 0 : o.len;
 }
 
+size_t response_head_end(const char *p, size_t from, size_t len)
+{
+	for (size_t i = from; i + 1 < len; i++) {
+		if (p[i] != '\n')
+			continue;
+		if (p[i + 1] == '\n')
+			return i + 2;
+		if (i + 2 < len && p[i + 1] == '\r' && p[i + 2] == '\n')
+			return i + 3;
+	}
+	return 0;
+}
+
 enum parse response_status(const char *buf, size_t len, int *ret_status)
 {
 	static const char want[] = "HTTP/1.v ddd "; /* v: 0 or 1, d: a digit */

@@ -93,20 +93,6 @@ char *upstream_trouble(const struct upstream_link *l, int status)
 	return xasprintf("answers %d", status);
 }
 
-/* Length of the head including its empty line, or 0. */
-static size_t head_end(const char *p, size_t len)
-{
-	for (size_t i = 0; i + 1 < len; i++) {
-		if (p[i] != '\n')
-			continue;
-		if (p[i + 1] == '\n')
-			return i + 2;
-		if (i + 2 < len && p[i + 1] == '\r' && p[i + 2] == '\n')
-			return i + 3;
-	}
-	return 0;
-}
-
 /* A whole head lies in the buffer. */
 static void judge_reply(struct upstream_link *l)
 {
@@ -145,7 +131,7 @@ static void on_reply(struct loop_io *io, unsigned events)
 		       "closed the connection without an answer");
 		return;
 	}
-	end = head_end(l->buf, l->len + (size_t)n);
+	end = response_head_end(l->buf, l->len > 2 ? l->len - 2 : 0, l->len + (size_t)n);
 	if (!end && (size_t)n == room) {
 		failed(l, FAIL_CONNECT, EPROTO, "answers with a head that is too long");
 		return;

@@ -174,3 +174,24 @@ int pidfd_reap(int pidfd, int *ret_status)
 		*ret_status = (si.si_status & 0x7f) | (si.si_code == CLD_DUMPED ? 0x80 : 0);
 	return 1;
 }
+
+int fd_become_service(int wire)
+{
+	sigset_t none;
+	int null;
+
+	for (int s = 1; s < 65; s++)
+		if (s != SIGKILL && s != SIGSTOP)
+			(void)signal(s, SIG_DFL);
+	(void)sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	null = open("/dev/null", O_RDWR); /* not close-on-exec: it may be one of these three */
+	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(wire, 3) < 0)
+		return -1;
+	if (wire == 3 && fcntl(3, F_SETFD, 0) < 0)
+		return -1;
+	if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* kernel 5.9 */
+		for (int fd = 4; fd < 4096; fd++)
+			(void)close(fd);
+	return 0;
+}

@@ -22,3 +22,7 @@ bool pidfd_is_dead(int pidfd);        /* the process (and for a pid-namespace in
 /* Reaps a child. 1: reaped, *ret_status as waitpid(2) gives it; 0: still runs; -1 with errno (ECHILD: not
  * ours). */
 int pidfd_reap(int pidfd, int *ret_status);
+
+/* In a child, between fork and exec: default signals, /dev/null on 0 and 1, `wire` on 3, nothing above. Calls that are
+ * async-signal-safe only. -1 with errno. */
+int fd_become_service(int wire);

@@ -9,12 +9,10 @@
 #include "net/proxyctl_say.h"
 #include "net/proxyctl_sync.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -280,22 +278,8 @@ static void on_exited(struct loop_io *io, unsigned events)
 /* Between fork and exec: async-signal-safe calls only. */
 static void child(const struct proxyctl *p, int wire_fd, char *const argv[], char *const envp[])
 {
-	sigset_t none;
-	int null;
-
-	for (int s = 1; s < 65; s++)
-		if (s != SIGKILL && s != SIGSTOP)
-			(void)signal(s, SIG_DFL);
-	(void)sigemptyset(&none);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
-	null = open("/dev/null", O_RDWR);
-	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(wire_fd, 3) < 0)
+	if (fd_become_service(wire_fd) < 0)
 		_exit(126);
-	if (wire_fd == 3 && fcntl(3, F_SETFD, 0) < 0)
-		_exit(126);
-	if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* kernel 5.9 */
-		for (int fd = 4; fd < 4096; fd++)
-			(void)close(fd);
 	(void)execve(p->program, argv, envp);
 	_exit(127);
 }
