@@ -21,6 +21,11 @@ int64_t clk_mono_ms(void)
 	return read_us(CLOCK_MONOTONIC) / 1000;
 }
 
+int64_t clk_boot_ms(void)
+{
+	return read_us(CLOCK_BOOTTIME) / 1000;
+}
+
 int64_t clk_wall_ms(void)
 {
 	return read_us(CLOCK_REALTIME) / 1000;

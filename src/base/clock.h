@@ -7,6 +7,7 @@
 
 int64_t clk_mono_ms(void);
 int64_t clk_mono_us(void);
+int64_t clk_boot_ms(void); /* goes on while the machine sleeps, as the person's hours do */
 int64_t clk_wall_ms(void);
 /* RFC 3339, UTC, milliseconds, into buf of at least CLK_STAMP_LEN bytes. Returns buf. */
 char *clk_stamp(int64_t wall_ms, char *buf, size_t cap);

@@ -16,6 +16,9 @@ enum { CODE_OK = 0, CODE_FAILED = 1, CODE_USAGE = 2, CODE_NO_APP = 4, CODE_REFUS
 
 /* --- the end of a rule --- */
 
+#define LOOK_MS                                                                                              \
+	20000 /* the loop's timers stand still while the machine sleeps: the clock is looked at again */
+
 static void emit(const struct app *a, const char *action, const char *rule, int64_t for_ms,
 		 const char *message)
 {
@@ -33,10 +36,11 @@ static void emit(const struct app *a, const char *action, const char *rule, int6
 
 static void arm(struct app *a)
 {
-	int64_t next = liverules_next(&a->live), now = clk_mono_ms();
+	int64_t next = liverules_next(&a->live), now = clk_boot_ms();
+	int64_t left = next > now ? next - now : 0;
 
 	if (next)
-		loop_timer_start(&a->live_timer, next > now ? next - now : 0);
+		loop_timer_start(&a->live_timer, left < LOOK_MS ? left : LOOK_MS);
 	else
 		loop_timer_stop(&a->live_timer);
 }
@@ -56,12 +60,16 @@ static void on_end(struct loop_timer *t)
 	struct liverule r;
 
 	liverules_copy(&rest, &a->live);
-	while (liverules_expired(&rest, clk_mono_ms(), &r)) {
+	while (liverules_expired(&rest, clk_boot_ms(), &r)) {
 		VEC_GROW(ended.v, ended.n, ended.cap);
 		ended.v[ended.n++] = r;
 	}
-	if (ended.n && network_swap_rules(a, &rest, &e) < 0)
-		log_error("%s: rules whose time is over: %s", a->name, err_msg(e));
+	if (ended.n && network_swap_rules(a, &rest, &e) < 0) {
+		log_error("%s: rules whose time is over: %s; tried again", a->name, err_msg(e));
+		liverules_finish(&ended);
+		loop_timer_start(&a->live_timer, LOOK_MS);
+		return;
+	}
 	for (size_t i = 0; i < ended.n; i++) {
 		CLEANUP_FREE char *rule = shown(ended.v[i].key, ended.v[i].text),
 				  *text = xasprintf("%s ended: its time is over", rule);
@@ -86,7 +94,7 @@ void live_finish(struct app *a)
 struct js *live_rules(const struct app *a)
 {
 	struct js *out = js_arr();
-	int64_t now = clk_mono_ms();
+	int64_t now = clk_boot_ms();
 
 	for (size_t i = 0; i < a->live.n; i++) {
 		const struct liverule *r = &a->live.v[i];
@@ -151,7 +159,7 @@ static int add(struct change *c)
 {
 	CLEANUP_ERR struct err *e = NULL;
 
-	if (liverules_set(&c->rules, c->key, c->text, c->want->for_ms, clk_mono_ms(), clk_wall_ms(), &e) < 0)
+	if (liverules_set(&c->rules, c->key, c->text, c->want->for_ms, clk_boot_ms(), clk_wall_ms(), &e) < 0)
 		return say(c, CODE_FAILED, "%s", err_msg(e));
 	c->added = shown(c->key, c->text);
 	return CODE_OK;

@@ -23,7 +23,7 @@ static size_t find(const struct liverules *l, enum policy_key key, const char *t
 	return i;
 }
 
-int liverules_set(struct liverules *l, enum policy_key key, const char *text, int64_t for_ms, int64_t mono_ms,
+int liverules_set(struct liverules *l, enum policy_key key, const char *text, int64_t for_ms, int64_t boot_ms,
 		  int64_t wall_ms, struct err **e)
 {
 	size_t i = find(l, key, text);
@@ -39,7 +39,7 @@ int liverules_set(struct liverules *l, enum policy_key key, const char *text, in
 	}
 	free(l->v[i].origin);
 	l->v[i].origin = origin_of(key, for_ms, wall_ms);
-	l->v[i].until_ms = for_ms ? mono_ms + for_ms : 0;
+	l->v[i].until_ms = for_ms ? boot_ms + for_ms : 0;
 	return 0;
 }
 
@@ -78,10 +78,10 @@ const struct liverule *liverules_find(const struct liverules *l, enum policy_key
 	return i < l->n ? &l->v[i] : NULL;
 }
 
-bool liverules_expired(struct liverules *l, int64_t mono_ms, struct liverule *ret)
+bool liverules_expired(struct liverules *l, int64_t boot_ms, struct liverule *ret)
 {
 	for (size_t i = 0; i < l->n; i++)
-		if (l->v[i].until_ms && l->v[i].until_ms <= mono_ms) {
+		if (l->v[i].until_ms && l->v[i].until_ms <= boot_ms) {
 			*ret = take(l, i);
 			return true;
 		}
