@@ -26,6 +26,7 @@
 #define RESTART_GAP_MS 100  /* between two starts in a crash loop */
 #define SILENT_MAX     3    /* workers that ended without a word: there is no use in more */
 #define END_WAIT_MS    2000 /* for the worker to end by itself */
+#define WORDS_MAX      64   /* messages read in one turn of the loop */
 #define SEND_LIMIT_S   5    /* a worker that takes no messages for so long hangs */
 
 struct master {
@@ -173,14 +174,16 @@ static void on_words(struct loop_io *io, unsigned events)
 {
 	struct master *m = io->data;
 	static char sink[4096];
-	ssize_t n;
+	ssize_t n = -1;
 
 	(void)events;
 	/* Longer messages are cut, and descriptors in them are dropped by the kernel: fine, all is refuse. */
-	while ((n = recv(io->fd, sink, sizeof sink, MSG_DONTWAIT)) > 0) {
+	for (int i = 0; i < WORDS_MAX && (n = recv(io->fd, sink, sizeof sink, MSG_DONTWAIT)) > 0; i++) {
 		m->spoke = true;
 		m->silent = 0;
 	}
+	if (n > 0)
+		return; /* there is more: one that never stops does not keep us from a signal */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
 		if (m->spoke && !m->ready_said) {
 			m->ready_said = true;
