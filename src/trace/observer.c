@@ -144,25 +144,6 @@ static struct timespec after_ms(int64_t ms)
 	return t;
 }
 
-/* With the lock: until there is something to judge. False: it is over, or there was nothing for long. */
-static bool wait_for_work(struct observer *o)
-{
-	int64_t quiet_since = observer_now_ms();
-
-	while (!o->used[o->fill] && !o->stopping && !o->draining) {
-		bool sleeping = observer_now_ms() - quiet_since >= QUIET_MS;
-		struct timespec until = after_ms(sleeping ? IDLE_MS : NAP_MS);
-		int r;
-
-		o->asleep = sleeping;
-		r = pthread_cond_timedwait(&o->work, &o->lock, &until);
-		o->asleep = false;
-		if (sleeping && r == ETIMEDOUT && !o->used[o->fill])
-			return false;
-	}
-	return !o->stopping && o->used[o->fill];
-}
-
 /* With the lock. */
 static void ring_if_due(struct observer *o, int64_t *next_ms)
 {
@@ -173,6 +154,26 @@ static void ring_if_due(struct observer *o, int64_t *next_ms)
 	o->rung = true;
 	*next_ms = now + BELL_MS;
 	observer_ring(o);
+}
+
+/* With the lock: until there is something to judge. False: it is over, or there was nothing for long. */
+static bool wait_for_work(struct observer *o, int64_t *next_ring_ms)
+{
+	int64_t quiet_since = observer_now_ms();
+
+	while (!o->used[o->fill] && !o->stopping && !o->draining) {
+		bool sleeping = observer_now_ms() - quiet_since >= QUIET_MS;
+		struct timespec until = after_ms(sleeping ? IDLE_MS : NAP_MS);
+		int r;
+
+		ring_if_due(o, next_ring_ms); /* what was found too soon after the last time */
+		o->asleep = sleeping;
+		r = pthread_cond_timedwait(&o->work, &o->lock, &until);
+		o->asleep = false;
+		if (sleeping && r == ETIMEDOUT && !o->used[o->fill])
+			return false;
+	}
+	return !o->stopping && o->used[o->fill];
 }
 
 /* Looks at the host with the eyes of the app's user. These calls count for this thread alone, if made plainly; the kernel then
@@ -194,7 +195,7 @@ void *judge_main(void *observer)
 
 	become_user(o);
 	(void)pthread_mutex_lock(&o->lock);
-	while (wait_for_work(o)) {
+	while (wait_for_work(o, &next_ring_ms)) {
 		int which = o->fill;
 		size_t n = o->used[which];
 

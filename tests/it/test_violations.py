@@ -3,6 +3,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 
 import harness
 import pytest
@@ -239,6 +240,19 @@ def test_without_egress(inst, outside):
     found = refused(inst, "app")
     assert [(v["operation"], v["host"], v["port"], v["rule"]) for v in found] == [("connect", "11.2.0.10", 81, "Egress=off")], found
     assert found[0]["command"] == "curl"
+
+
+def test_all_of_a_burst_is_told_soon(inst, outside):
+    """What is found right after others is told with them or a moment later, not when the app has been quiet for long."""
+    d = inst.app_dir("box")
+    files = [inst.user_file(f"{outside.dir}/burst{i}", "x\n") for i in range(30)]
+    inst.user_file(f"{d}/run.sh", "for f in " + " ".join(files) + "; do cat $f; sleep 0.02; done\necho over\nexec sleep 1000\n")
+    write_unit(inst, "box", d, "/bin/sh run.sh")
+    inst.up()
+    harness.wait_for(lambda: "over" in inst.log("box"), 30, "the end of the burst")
+    begun = time.monotonic()
+    harness.wait_for(lambda: {v["path"] for v in refused(inst, "box")} == set(files), 30, "all of the burst")
+    assert time.monotonic() - begun < 2.5  # a judge that has nothing to do ends after 3 s, and tells what it has
 
 
 def test_since_and_json(inst, outside):
