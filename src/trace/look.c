@@ -184,15 +184,16 @@ static enum observed op_of(const struct record *r)
 	return OBSERVED_WRITE;
 }
 
-/* The jail has it under the name that was asked for. */
+/* The jail has it under the name that was asked for, and it is not the cover of a hidden place, which nobody may open. */
 static bool jail_has(const struct observer *o, bool follow)
 {
+	struct stat st;
 	int fd = jail_look_up(o, o->work_path, follow);
+	bool has = fd >= 0 && fstat(fd, &st) == 0 && (S_ISLNK(st.st_mode) || (st.st_mode & 07777));
 
-	if (fd < 0)
-		return false;
-	(void)close(fd);
-	return true;
+	if (fd >= 0)
+		(void)close(fd);
+	return has;
 }
 
 static bool refused_read(struct observer *o, const struct record *r, int fd, const struct stat *st)
@@ -211,7 +212,8 @@ static bool refused_read(struct observer *o, const struct record *r, int fd, con
 		seen = jail_has(o, r->follow); /* it has its own there, and the host's names say nothing */
 	else if (seen && strcmp(o->real, o->work_path) != 0)
 		seen = jail_has(o, r->follow); /* granted, but perhaps not by the name that was asked for */
-	return !seen && may(fd, mode);
+	/* what the jail has of its own at that path, such as a resolv.conf, is no refusal either */
+	return !seen && may(fd, mode) && !jail_has(o, r->follow);
 }
 
 /* `real` is a name in a directory that the jail may change. */
