@@ -123,3 +123,12 @@ void app_counted(struct app *a)
 	a->counters_changed = true;
 	control_counters_soon(a->proxy);
 }
+
+int app_port_family(const struct proxy *p, uint16_t host_port)
+{
+	int family = AF_UNSPEC;
+
+	for (const struct app *a = p->apps; a && family == AF_UNSPEC; a = a->next)
+		family = forward_family(a->forward, host_port);
+	return family;
+}

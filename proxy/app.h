@@ -67,6 +67,8 @@ struct proxy {
 };
 
 struct app *app_find(struct proxy *p, const char *name);
+/* Of the listener that an app has on that port of the host; AF_UNSPEC: none has. */
+int app_port_family(const struct proxy *p, uint16_t host_port);
 struct app *app_get(struct proxy *p, const char *name); /* makes it */
 void app_remove(struct app *a);
 /* Owns policy. */

@@ -262,21 +262,26 @@ static void jail_dns(struct app *a, size_t udp, size_t tcp, bool names, int *fds
 
 static void jail_loopback(struct app *a, const struct js *m, int *fds)
 {
-	const struct js *to = js_first(js_get(m, "loopback_to"));
+	const struct js *to = js_first(js_get(m, "loopback_to")),
+			*held = js_first(js_get(m, "loopback_held"));
 
 	if (!a->loopback)
 		a->loopback = loopback_create(a);
 	loopback_listeners_begin(a->loopback);
 	for (const struct js *j = js_first(js_get(m, "loopback")); j; j = js_next(j), fds++) {
-		int64_t port, host;
+		int64_t port, host, must = 0;
 
+		if (held && js_value_int(held, &must) < 0)
+			must = 1;
+		held = held ? js_next(held) : NULL;
 		if (js_value_int(j, &port) < 0 || port < 1 || port > 65535)
 			port = 0;
 		if (!to || js_value_int(to, &host) < 0 || host < 1 || host > 65535)
 			host = port;
 		to = to ? js_next(to) : NULL;
 		if (port)
-			loopback_listener(a->loopback, TAKE_FD(*fds), (uint16_t)port, (uint16_t)host);
+			loopback_listener(a->loopback, TAKE_FD(*fds), (uint16_t)port, (uint16_t)host,
+					  must != 0);
 	}
 	loopback_listeners_end(a->loopback);
 }

@@ -371,6 +371,17 @@ void forward_listener(struct forward *f, int fd, uint16_t host_port, uint16_t ap
 	acceptor_init(&p->acc, f->app->proxy->loop, fd, &f->app->conns, on_client, p);
 }
 
+int forward_family(const struct forward *f, uint16_t host_port)
+{
+	struct sockaddr_storage sa = {.ss_family = AF_UNSPEC};
+	socklen_t len = sizeof sa;
+	const struct port *p = f->ports;
+
+	while (p && p->host != host_port)
+		p = p->next;
+	return p && getsockname(p->acc.fd, (struct sockaddr *)&sa, &len) == 0 ? sa.ss_family : AF_UNSPEC;
+}
+
 void forward_listeners_end(struct forward *f)
 {
 	struct port **at = &f->ports;

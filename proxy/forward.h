@@ -24,6 +24,8 @@ void forward_listeners_begin(struct forward *f);
 void forward_listener(struct forward *f, int fd, uint16_t host_port, uint16_t app_port);
 void forward_listeners_end(struct forward *f);
 
+/* The family of the listener of that port of the host; AF_UNSPEC: there is none. */
+int forward_family(const struct forward *f, uint16_t host_port);
 void forward_gate_changed(struct forward *f);
 void forward_jail_ready(struct forward *f);
 void forward_pool(struct forward *f, int *fds, size_t n); /* takes the fds */

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "proxy/control.h"
+#include "proxy/denied.h"
 #include "proxy/inner.h"
 #include "proxy/relay.h"
 #include <errno.h>
@@ -9,12 +10,14 @@
 #include <unistd.h>
 
 #define OPEN_MAX 1024
+#define NOT_HELD "Loopback=app: its port is not held for that app"
 
 struct lport {
 	struct acceptor acc;
 	struct lport *next;
 	struct loopback *l;
 	uint16_t port, to; /* inside, and on the host */
+	bool held;         /* nobody but an app's listener is meant */
 };
 
 struct lconn {
@@ -23,6 +26,7 @@ struct lconn {
 	struct loopback *l;
 	uint16_t port, to;
 	bool second; /* trying ::1 */
+	bool one;    /* and nothing else */
 };
 
 struct loopback {
@@ -94,7 +98,7 @@ static void lconn_answer(struct lconn *c, int error)
 		relay_start(&c->relay, a->proxy->loop, c->relay.io[0].fd, c->relay.io[1].fd, on_relay_done);
 		return;
 	}
-	if (c->second || error == EMFILE || error == ENFILE) {
+	if (c->second || c->one || error == EMFILE || error == ENFILE) {
 		lconn_reset(c);
 		return;
 	}
@@ -108,9 +112,18 @@ static bool on_client(struct acceptor *acc, int fd, const struct sockaddr_storag
 {
 	struct lport *p = acc->data;
 	struct loopback *l = p->l;
-	struct lconn *c = xcalloc(1, sizeof *c);
+	int family = p->held ? app_port_family(l->app->proxy, p->to) : AF_UNSPEC;
+	struct lconn *c;
 
 	(void)peer;
+	if (p->held && family == AF_UNSPEC) {
+		denied_add(l->app->denied, "localhost", p->port, NOT_HELD, "", NOT_HELD);
+		fd_close_reset(fd);
+		return true;
+	}
+	c = xcalloc(1, sizeof *c);
+	c->one = p->held;
+	c->second = family == AF_INET6;
 	c->l = l;
 	c->port = p->port;
 	c->to = p->to;
@@ -131,13 +144,14 @@ struct loopback *loopback_create(struct app *a)
 	return l;
 }
 
-void loopback_listener(struct loopback *l, int fd, uint16_t port, uint16_t to)
+void loopback_listener(struct loopback *l, int fd, uint16_t port, uint16_t to, bool held)
 {
 	struct lport *p = xcalloc(1, sizeof *p);
 
 	p->l = l;
 	p->port = port;
 	p->to = to;
+	p->held = held;
 	p->next = l->ports;
 	l->ports = p;
 	acceptor_init(&p->acc, l->app->proxy->loop, fd, &l->app->conns, on_client, p);

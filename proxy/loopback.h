@@ -9,8 +9,8 @@
 
 struct loopback;
 struct loopback *loopback_create(struct app *a);
-/* Owns fd. `to`: the host's port. */
-void loopback_listener(struct loopback *l, int fd, uint16_t port, uint16_t to);
+/* Owns fd. `to`: the host's port; `held`: only while a listener of an app here has it. */
+void loopback_listener(struct loopback *l, int fd, uint16_t port, uint16_t to, bool held);
 /* Around the listeners of a new set: those of the one before go, and at the end the connections whose port is not in
  * it any more. */
 void loopback_listeners_begin(struct loopback *l);

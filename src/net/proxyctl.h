@@ -24,9 +24,11 @@ struct proxyctl_socket {
 	int fd;
 	uint16_t port; /* inside */
 	uint16_t to;   /* of a Loopback= listener: the host's port, mostly the same */
+	bool held;     /* as in struct proxyctl_loopback */
 };
 struct proxyctl_loopback { /* a Loopback= port: what the app connects to, and what that is outside */
 	uint16_t inside, host;
+	bool held; /* only while that port is of an app's listeners here: nobody else who has it is meant */
 };
 struct proxyctl_jail { /* all fds are taken over */
 	int userns_fd, netns_fd;

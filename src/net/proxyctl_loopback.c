@@ -31,6 +31,7 @@ static void keep(struct proxyctl_jail *j, const struct proxyctl_loopback *v, siz
 
 		if (w) {
 			s->to = w->host;
+			s->held = w->held;
 			j->loopback[kept++] = *s;
 		} else {
 			fd_close_many(&s->fd, 1);
@@ -55,7 +56,9 @@ int pc_app_loopback(struct pc_app *a, const struct proxyctl_loopback *v, size_t 
 		return err_wrap(e, "Loopback=");
 	keep(j, v, n);
 	for (size_t i = 0; i < made; i++)
-		j->loopback[j->n_loopback++] = (struct proxyctl_socket){
-			.fd = fds[i], .port = of[i], .to = wanted(v, n, of[i])->host};
+		j->loopback[j->n_loopback++] = (struct proxyctl_socket){.fd = fds[i],
+									.port = of[i],
+									.to = wanted(v, n, of[i])->host,
+									.held = wanted(v, n, of[i])->held};
 	return 0;
 }

@@ -49,14 +49,17 @@ static size_t add_sockets(struct js *j, const char *key, const struct proxyctl_s
 	return n;
 }
 
-/* Two lists of the same length: the ports inside, with a socket each, and what they are outside. */
+/* Lists of the same length: the ports inside, with a socket each, what they are outside, and whether they must be held. */
 static size_t add_loopback(struct js *j, const struct proxyctl_jail *jail, int *fds, size_t n)
 {
-	struct js *to = js_arr();
+	struct js *to = js_arr(), *held = js_arr();
 
-	for (size_t i = 0; i < jail->n_loopback; i++)
+	for (size_t i = 0; i < jail->n_loopback; i++) {
 		js_push_int(to, jail->loopback[i].to);
+		js_push_int(held, jail->loopback[i].held);
+	}
 	js_add(j, "loopback_to", to);
+	js_add(j, "loopback_held", held);
 	return add_sockets(j, "loopback", jail->loopback, jail->n_loopback, fds, n);
 }
 

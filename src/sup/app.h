@@ -62,6 +62,7 @@ struct listener { /* a Listen= port on the host */
 
 struct loopback { /* a Loopback= port of a jail */
 	uint16_t inside, host;
+	bool held; /* the supervisor holds the host's port for that app, or nobody is reached there */
 	char *app; /* app:NAME; NULL: a number */
 };
 
@@ -273,7 +274,7 @@ int network_inside(void *net_plan, struct launch_sockets *out, struct err **e);
 int loopback_plan(struct app *a, struct err **e);  /* for a new jail */
 int loopback_renew(struct app *a, struct err **e); /* for the one that is there: Loopback=, or a peer's port, changed */
 void loopback_follow(struct app *peer);            /* its ports may have changed: those who name it are told */
-uint16_t loopback_host(const struct app *a, uint16_t inside); /* 0: no such port */
+const struct loopback *loopback_at(const struct app *a, uint16_t inside); /* NULL: no such port */
 void loopback_forget(struct app *a);
 
 /* live.c */

@@ -109,7 +109,7 @@ static bool is_ours(const struct app *a, const struct net_listener *l)
 	(void)inet_pton(AF_INET, NET_PROXY_ADDRESS, &proxy);
 	if (l->family == AF_INET && memcmp(l->address, &proxy, sizeof proxy) == 0)
 		return true;
-	return loopback_host(a, l->port) != 0;
+	return loopback_at(a, l->port) != NULL;
 }
 
 static bool is_declared(const struct unit *u, uint16_t port)

@@ -6,6 +6,9 @@
  * When the port of a named app changes, the jails that name it get a listener of the new number, and what connects
  * to the old number goes to the new port too, as long as the jail lives: a program that read the number once need
  * not read it again.
+ *
+ * The port of an app in a jail is held by the supervisor. While it is not (another process had it first, the unit is
+ * gone), nobody is reached through the name: whoever has the port is not whom the unit names.
  */
 #include "sup/app.h"
 #include "base/log.h"
@@ -37,6 +40,14 @@ static uint16_t port_of(const struct app *a, const char *name, struct err **e)
 	return 0;
 }
 
+/* Without a jail the app binds the host's port itself. */
+static bool is_held(const struct app *a, const char *name)
+{
+	const struct app *peer = app_find(a->sup, name);
+
+	return !peer || !peer->unit || app_jailed(peer->unit);
+}
+
 struct list {
 	struct loopback v[NET_LOOPBACK_MAX];
 	size_t n;
@@ -51,13 +62,13 @@ static bool has(const struct list *l, uint16_t inside)
 }
 
 /* One that is there wins: numbers come first, then what apps have now, then what they had. */
-static int add(struct list *l, uint16_t inside, uint16_t host, const char *app, struct err **e)
+static int add(struct list *l, uint16_t inside, uint16_t host, const char *app, bool held, struct err **e)
 {
 	if (has(l, inside))
 		return 0;
 	if (l->n == NET_LOOPBACK_MAX)
 		return err_set(e, E2BIG, "too many Loopback= ports (at most %d)", NET_LOOPBACK_MAX);
-	l->v[l->n++] = (struct loopback){inside, host, (char *)(uintptr_t)app};
+	l->v[l->n++] = (struct loopback){inside, host, held, (char *)(uintptr_t)app};
 	return 0;
 }
 
@@ -66,17 +77,18 @@ static int make_list(const struct app *a, bool keep, struct list *ret, struct er
 	const struct unit *u = a->unit;
 
 	for (size_t i = 0; i < u->n_loopback; i++)
-		if (add(ret, u->loopback[i], u->loopback[i], NULL, e) < 0)
+		if (add(ret, u->loopback[i], u->loopback[i], NULL, false, e) < 0)
 			return -1;
 	for (size_t i = 0; i < u->loopback_app.n; i++) {
 		const char *name = u->loopback_app.v[i].text;
 		uint16_t port = port_of(a, name, e);
+		bool held = is_held(a, name);
 
-		if (!port || add(ret, port, port, name, e) < 0)
+		if (!port || add(ret, port, port, name, held, e) < 0)
 			return -1;
 		for (size_t k = 0; keep && k < a->n_loopback && ret->n < NET_LOOPBACK_MAX; k++)
 			if (str_eq(a->loopback[k].app, name))
-				(void)add(ret, a->loopback[k].inside, port, name, NULL);
+				(void)add(ret, a->loopback[k].inside, port, name, held, NULL);
 	}
 	return 0;
 }
@@ -110,7 +122,7 @@ static bool same(const struct app *a, const struct list *l)
 
 	for (size_t i = 0; i < l->n && equal; i++)
 		equal = a->loopback[i].inside == l->v[i].inside && a->loopback[i].host == l->v[i].host &&
-			str_eq(a->loopback[i].app, l->v[i].app);
+			a->loopback[i].held == l->v[i].held && str_eq(a->loopback[i].app, l->v[i].app);
 	return equal;
 }
 
@@ -126,7 +138,7 @@ int loopback_renew(struct app *a, struct err **e)
 	if (same(a, &l))
 		return 0;
 	for (size_t i = 0; i < l.n; i++)
-		v[i] = (struct proxyctl_loopback){l.v[i].inside, l.v[i].host};
+		v[i] = (struct proxyctl_loopback){l.v[i].inside, l.v[i].host, l.v[i].held};
 	if (proxyctl_set_loopback(a->sup->proxy, a->name, v, l.n, e) < 0)
 		return -1;
 	put(a, &l);
@@ -154,10 +166,10 @@ void loopback_follow(struct app *peer)
 	}
 }
 
-uint16_t loopback_host(const struct app *a, uint16_t inside)
+const struct loopback *loopback_at(const struct app *a, uint16_t inside)
 {
 	for (size_t i = 0; i < a->n_loopback; i++)
 		if (a->loopback[i].inside == inside)
-			return a->loopback[i].host;
-	return 0;
+			return &a->loopback[i];
+	return NULL;
 }

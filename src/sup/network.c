@@ -247,8 +247,12 @@ void network_attach(struct app *a, struct launch_done *done)
 	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
 	remember_capture(a, &made);
-	for (size_t i = 0; i < jail.n_loopback; i++)
-		jail.loopback[i].to = loopback_host(a, jail.loopback[i].port);
+	for (size_t i = 0; i < jail.n_loopback; i++) {
+		const struct loopback *l = loopback_at(a, jail.loopback[i].port);
+
+		jail.loopback[i].to = l ? l->host : 0;
+		jail.loopback[i].held = l && l->held;
+	}
 	proxyctl_set_jail(a->sup->proxy, a->name, &jail);
 	if (loopback_renew(a, &e) < 0) /* what a peer's port became while the jail was built */
 		log_warning("%s: %s", a->name, err_msg(e));

@@ -1,4 +1,5 @@
 """Loopback=: the ports of other apps by name, and ports that come and go while the app runs."""
+import socket
 import threading
 
 import harness
@@ -78,6 +79,57 @@ def test_it_follows_the_port(lab, sup):
     # a new jail has the new number only
     sup.ok("restart", "box")
     assert reaches(sup, "box", moved) and got(sup, "box", notes) == "ECONNREFUSED"
+
+
+def foreign(port):
+    """A service of the host that has the port for itself."""
+    listener = socket.create_server(("127.0.0.1", port))
+
+    def serve():
+        while True:
+            try:
+                c, _ = listener.accept()
+            except OSError:
+                return
+            c.sendall(b"a stranger")
+            c.close()
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
+
+
+def end(listener):
+    listener.shutdown(socket.SHUT_RDWR)  # accept() of the thread holds it else
+    listener.close()
+
+
+@netsup.lab
+def test_whoever_has_the_port_is_not_the_app_that_is_named(lab, sup):
+    notes = sup.agent("notes")
+    box = sup.agent("box", "Loopback=app:notes")
+    other = foreign(notes)
+    sup.up()
+    sup.wait_state("box", "running")
+    sup.wait_state("notes", "failed")
+    assert sup.ports["box"] == box
+    assert got(sup, "box", notes) in ("", "ECONNRESET", "ENOTCONN")
+    v = sup.wait_violation("box", host="localhost", port=notes)
+    assert "not held" in v["rule"]
+    end(other)
+    sup.ok("start", "notes")
+    assert reaches(sup, "box", notes)
+    # its unit goes, and with it the port
+    sup.remove_unit("notes")
+    sup.sbxsv("reload")
+
+    def free():
+        try:
+            return foreign(notes)
+        except OSError:
+            return None
+    other = harness.wait_for(free, what="the port")
+    assert got(sup, "box", notes) in ("", "ECONNRESET", "ENOTCONN")
+    assert sup.status("box")["state"] == "running"
+    end(other)
 
 
 @netsup.lab

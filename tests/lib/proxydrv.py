@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 
 
 def find_program(name="sbxsv-proxy"):
