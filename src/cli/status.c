@@ -374,7 +374,8 @@ static void print_notify(const struct js *said)
 		field("", "it is about to end");
 	field("watchdog", watchdog);
 	if (js_int_or(said, "ignored", 0))
-		printf("%14s: %" PRId64 " messages to its $NOTIFY_SOCKET\n", "ignored", js_int_or(said, "ignored", 0));
+		printf("%14s: %" PRId64 " messages to its $NOTIFY_SOCKET\n", "ignored",
+		       js_int_or(said, "ignored", 0));
 }
 
 static void print_resources(const struct js *app)
@@ -388,7 +389,7 @@ static void print_resources(const struct js *app)
 	field_number("processes", app, "processes");
 	field("memory", memory);
 	field("processor", cpu);
-	field("log", js_str(log, "path"));
+	field("log", js_str(log, js_str(log, "path") ? "path" : "target"));
 	if (dropped)
 		printf("%14s: %" PRId64 " lines (%" PRId64 " bytes) could not be written\n", "log lost",
 		       dropped, js_int_or(log, "dropped_bytes", 0));

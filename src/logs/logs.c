@@ -1,5 +1,6 @@
 #include "logs/logs.h"
 #include "logs/back.h"
+#include "logs/sink.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/linefile.h"
@@ -31,6 +32,9 @@ struct logs_follow {
 struct logs {
 	struct loop *loop;
 	struct linefile *file;
+	enum logs_target target;
+	struct sink *sink;               /* another target than the file */
+	uint64_t sunk_lines, sunk_bytes; /* dropped by sinks that are gone */
 	struct ring ring;
 	struct times times;
 	unsigned max_files;
@@ -81,15 +85,41 @@ static void note_found(struct logs *l)
 			  st->st_mtim.tv_sec * INT64_C(1000) + st->st_mtim.tv_nsec / 1000000, false);
 }
 
+static const struct linefile_hooks hooks_of_all = {.mark = loss_mark, .trouble = on_trouble};
+
+static void open_target(struct logs *l, const struct logs_config *c)
+{
+	struct linefile_hooks hooks = hooks_of_all;
+
+	hooks.data = l;
+	l->target = c->target;
+	if (c->target != LOGS_FILE)
+		l->sink = sink_create(l->loop, c->target == LOGS_SYSLOG ? SINK_SYSLOG : SINK_JOURNAL,
+				      c->app ? c->app : "", c->socket, &hooks);
+}
+
+static void close_target(struct logs *l)
+{
+	if (!l->sink)
+		return;
+	sink_close(l->sink);
+	l->sunk_lines += sink_dropped_lines(l->sink);
+	l->sunk_bytes += sink_dropped_bytes(l->sink);
+	sink_destroy(l->sink);
+	l->sink = NULL;
+}
+
 struct logs *logs_create(struct loop *loop, const struct logs_config *c, struct err **e)
 {
 	struct logs *l = xcalloc(1, sizeof *l);
-	struct linefile_hooks hooks = {.mark = loss_mark, .trouble = on_trouble, .data = l};
+	struct linefile_hooks hooks = hooks_of_all;
 	struct linefile_config fc = {
 		.dir = c->dir, .file = c->file, .max_size = c->max_size, .max_files = c->max_files};
 
 	(void)e;
 	l->loop = loop;
+	hooks.data = l;
+	open_target(l, c);
 	l->timestamps = c->timestamps;
 	l->max_files = c->max_files;
 	l->file = linefile_create(&fc, &hooks);
@@ -106,6 +136,10 @@ void logs_configure(struct logs *l, const struct logs_config *c)
 	CLEANUP_FREE char *was = xstrdup(linefile_path(l->file));
 
 	flush(l);
+	if (l->target != c->target) {
+		close_target(l);
+		open_target(l, c);
+	}
 	l->timestamps = c->timestamps;
 	l->max_files = c->max_files;
 	linefile_configure(l->file, &fc);
@@ -166,20 +200,29 @@ static void put_line(struct logs *l, const char *prefix, const char *text, size_
 	l->lines++;
 }
 
+static void write_file(struct logs *l, const struct strbuf *out)
+{
+	uint64_t ino, size;
+
+	if (linefile_write(l->file, out->p, out->len) < 0 && !loop_timer_active(&l->retry))
+		loop_timer_start(&l->retry, RETRY_MS);
+	if (linefile_at(l->file, &ino, &size))
+		times_add(&l->times, ino, size, clk_wall_ms(), true);
+}
+
 /* The batch goes to the file first: what a follower was told is on disk if it can be. */
 static void flush(struct logs *l)
 {
 	struct strbuf out = l->out;
-	uint64_t ino, size;
 
 	if (!out.len)
 		return;
 	l->out = (struct strbuf)STRBUF_INIT;
 	loop_timer_stop(&l->soon);
-	if (linefile_write(l->file, out.p, out.len) < 0 && !loop_timer_active(&l->retry))
-		loop_timer_start(&l->retry, RETRY_MS);
-	if (linefile_at(l->file, &ino, &size))
-		times_add(&l->times, ino, size, clk_wall_ms(), true);
+	if (l->sink)
+		(void)sink_write(l->sink, out.p, out.len);
+	else
+		write_file(l, &out);
 	for (char *p = out.p, *nl; l->followers && (nl = memchr(p, '\n', out.len - (size_t)(p - out.p)));
 	     p = nl + 1)
 		hand_out(l, p, (size_t)(nl - p));
@@ -377,7 +420,7 @@ void logs_tail(const struct logs *l, size_t n, struct strv *ret)
 {
 	if (n > RING_LINES)
 		n = RING_LINES;
-	if (l->lines < n)
+	if (l->lines < n && !l->sink)
 		earlier_lines(l, n - (size_t)l->lines, ret);
 	for (size_t i = l->ring.n > n ? l->ring.n - n : 0; i < l->ring.n; i++)
 		strv_take(ret, without_nul(ring_at(&l->ring, i)->text, ring_at(&l->ring, i)->len));
@@ -392,7 +435,7 @@ struct logs_back *logs_back_start(struct logs *l, size_t n, int64_t since_ms)
 				.stamps = l->timestamps};
 
 	flush(l);
-	if (linefile_losing(l->file)) /* the newest lines are not there */
+	if (l->sink || linefile_losing(l->file)) /* the newest lines are not there */
 		s.path = NULL;
 	return back_open(&s, n, since_ms);
 }
@@ -406,10 +449,16 @@ void logs_stats(const struct logs *l, struct logs_stats *ret)
 {
 	*ret = (struct logs_stats){.lines = l->lines,
 				   .bytes = l->bytes,
-				   .dropped_bytes = linefile_dropped_bytes(l->file),
-				   .dropped_lines = linefile_dropped_lines(l->file),
+				   .dropped_bytes = linefile_dropped_bytes(l->file) + l->sunk_bytes,
+				   .dropped_lines = linefile_dropped_lines(l->file) + l->sunk_lines,
 				   .last_error = linefile_error(l->file),
 				   .losing = linefile_losing(l->file)};
+	if (!l->sink)
+		return;
+	ret->dropped_bytes += sink_dropped_bytes(l->sink);
+	ret->dropped_lines += sink_dropped_lines(l->sink);
+	ret->last_error = sink_error(l->sink);
+	ret->losing = sink_losing(l->sink);
 }
 
 struct logs_follow *logs_follow_start(struct logs *l, logs_line_fn *fn, void *data)
@@ -435,7 +484,25 @@ void logs_follow_stop(struct logs_follow *f)
 
 const char *logs_path(const struct logs *l)
 {
-	return linefile_path(l->file);
+	return l->sink ? NULL : linefile_path(l->file);
+}
+
+static const char *const target_names[] = {
+	[LOGS_FILE] = "file", [LOGS_SYSLOG] = "syslog", [LOGS_JOURNAL] = "journal"};
+
+const char *logs_target_name(const struct logs *l)
+{
+	return target_names[l->target];
+}
+
+bool logs_target_find(const char *name, enum logs_target *ret)
+{
+	for (size_t i = 0; name && i < ELEMENTS(target_names); i++)
+		if (strcmp(name, target_names[i]) == 0) {
+			*ret = (enum logs_target)i;
+			return true;
+		}
+	return false;
 }
 
 void logs_destroy(struct logs *l)
@@ -458,6 +525,7 @@ void logs_destroy(struct logs *l)
 			f->fn(f->data, NULL, 0);
 		free(f);
 	}
+	close_target(l);
 	linefile_destroy(l->file);
 	ring_finish(&l->ring);
 	times_finish(&l->times);

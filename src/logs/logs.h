@@ -21,10 +21,14 @@
 #define LOGS_LINE_MAX (64u << 10)
 #define LOGS_SPLIT    " [sbxsv: line split]"
 
-struct logs; /* one app's log */
+struct logs;                                               /* one app's log */
+enum logs_target { LOGS_FILE, LOGS_SYSLOG, LOGS_JOURNAL }; /* for the last two see sink.h */
 struct logs_config {
-	const char *dir;  /* private directory, made 0700 */
-	const char *file; /* base name, "notes.log"; old ones are notes.log.1 ... */
+	enum logs_target target;
+	const char *app;    /* name in syslog and journal; NULL is fine for a file */
+	const char *socket; /* of syslog or journal; NULL: the machine's */
+	const char *dir;    /* private directory, made 0700 */
+	const char *file;   /* base name, "notes.log"; old ones are notes.log.1 ... */
 	uint64_t max_size;
 	unsigned max_files; /* in all, the current one included */
 	bool timestamps;
@@ -68,4 +72,6 @@ void logs_stats(const struct logs *l, struct logs_stats *ret);
 struct logs_follow;
 struct logs_follow *logs_follow_start(struct logs *l, logs_line_fn *fn, void *data);
 void logs_follow_stop(struct logs_follow *f);
-const char *logs_path(const struct logs *l);
+const char *logs_path(const struct logs *l);        /* NULL: not in a file */
+const char *logs_target_name(const struct logs *l); /* as in the unit */
+bool logs_target_find(const char *name, enum logs_target *ret);

@@ -312,7 +312,9 @@ static void add_log(struct js *o, const struct logs *l)
 	struct js *j = js_obj();
 
 	logs_stats(l, &st);
-	js_add_str(j, "path", logs_path(l));
+	js_add_str(j, "target", logs_target_name(l));
+	if (logs_path(l))
+		js_add_str(j, "path", logs_path(l));
 	js_add_int(j, "lines", (int64_t)st.lines);
 	js_add_int(j, "bytes", (int64_t)st.bytes);
 	js_add_int(j, "dropped_lines", (int64_t)st.dropped_lines);

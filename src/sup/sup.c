@@ -85,13 +85,15 @@ void sup_configure_logs(struct app *a)
 	const struct unit *u = a->unit;
 	CLEANUP_FREE char *dir = path_join(a->sup->dirs->state, "logs"), *file = xasprintf("%s.log", a->name),
 			  *own_dir = NULL;
-	struct logs_config c = {.dir = dir, .file = file, .max_size = 10u << 20, .max_files = 5};
+	struct logs_config c = {
+		.dir = dir, .file = file, .max_size = 10u << 20, .max_files = 5, .app = a->name};
 	CLEANUP_ERR struct err *e = NULL;
 
 	if (u) {
 		c.max_size = u->log_max_size;
 		c.max_files = u->log_max_files;
 		c.timestamps = u->log_timestamps;
+		(void)logs_target_find(u->log_target, &c.target);
 		if (u->log_file && u->log_file[0]) {
 			CLEANUP_FREE char *path = path_join(dir, u->log_file);
 

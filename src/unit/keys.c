@@ -153,7 +153,7 @@ static const struct unit_key unit_rows[] = {
 	U("Health", "Retries", K_UINT, health_retries, "3", "failed checks in a row after which the app is restarted", LIVE, RANGE(1, 1000)),
 	U("Health", "WatchdogSec", K_MS, watchdog_ms, "(off)", "longest time without a sign of life by sd_notify", RANGE(100, 86400000)),
 
-	U("Log", "Target", K_ENUM_STR, log_target, "file", "where the output goes", LIVE, WORDS("file", "!journal", "!syslog")),
+	U("Log", "Target", K_ENUM_STR, log_target, "file", "where the output goes", LIVE, WORDS("file", "journal", "syslog")),
 	U("Log", "File", K_PATH, log_file, "(NAME.log in the state directory)", "file of Target=file", LIVE, UNIT_ONLY),
 	U("Log", "MaxSize", K_SIZE, log_max_size, "10M", "size at which the file is rotated", LIVE, RANGE(4096, 0)),
 	U("Log", "MaxFiles", K_UINT, log_max_files, "5", "files in all, the current one included", LIVE, RANGE(1, 1000)),

@@ -292,10 +292,11 @@ def test_several_apps(inst, chatter):
         mine = [x.split(" | ", 1)[1] for x in inst.read_text(path).splitlines() if x.startswith(app + " | ")]
         assert len(mine) == 5001 and len(set(mine)) == 5001
     assert inst.sbxsv("logs", "one", "nothing").code == 4
-    # whoever stops reading ends it
-    r = subprocess.run(["/bin/sh", "-c", '"$0" logs -f -n 9 one two | head -n 3', harness.program("sbxsv")], env=inst.env,
-                       capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
-    assert len(r.stdout.splitlines()) == 3
+    # when nobody reads any more, the next line ends it, whosever it is
+    p = inst.spawn(["/bin/sh", "-c", '"$0" logs -f -n 2 one two | head -n 3 >/dev/null', harness.program("sbxsv")])
+    for port in one, two:
+        harness.wait_for(lambda port=port: (say(port, "say/more"), p.poll() is not None)[1], 30, what="its end", step=0.2)
+    assert p.returncode == 0
 
 
 def test_a_deleted_log_directory_comes_back(inst, chatter):
@@ -407,3 +408,80 @@ def test_no_file_descriptors_left(inst, chatter):
     harness.wait_for(inst.answers, 20, what="the control socket")
     inst.ok("start", "other")
     say(other, "say/again")
+
+
+LISTENER = r"""
+import ctypes, os, socket, sys
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: it ends with the supervisor
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+with open(sys.argv[2], "ab", buffering=0) as out:
+    while True:
+        data, fds, flags, addr = socket.recv_fds(s, 1 << 20, 1)
+        for fd in fds:
+            data += os.pread(fd, 1 << 20, 0)
+            os.close(fd)
+        out.write(data + b"\n==\n")
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("target", ["journal", "syslog"])
+def test_the_machines_own_log(inst, chatter, target):
+    """The sockets are the test's, in a mount namespace of the supervisor's own."""
+    port = chatter(body=f"[Log]\nTarget={target}")
+    got, sock = os.path.join(inst.base, "got"), "/run/systemd/journal/socket" if target == "journal" else "/dev/log"
+    listener = os.path.join(inst.base, "listener.py")
+    with open(listener, "w", encoding="ascii") as f:
+        f.write(LISTENER)
+    inst.spawn(["unshare", "--mount", "/bin/sh", "-ec", r"""
+        if [ "$1" = /dev/log ]; then
+            mkdir "$5"; mount --rbind /dev "$5"; mount -t tmpfs -o mode=755 tmpfs /dev
+            for f in null zero full random urandom tty; do : >/dev/$f; mount --bind "$5/$f" /dev/$f; done
+            for d in pts shm; do mkdir /dev/$d; mount --rbind "$5/$d" /dev/$d; done
+            ln -s /proc/self/fd /dev/fd
+        else
+            mount -t tmpfs -o mode=755 tmpfs /run; mkdir -p /run/systemd/journal
+        fi
+        "$2" "$3" "$1" "$4" & exec "$6" --foreground""", "sh", sock, harness.PYTHON, listener, got,
+                os.path.join(inst.base, "dev"), harness.program("sbxsvd")])
+    harness.wait_for(inst.answers, 30, what="the control socket")
+    inst.wait_state("chat", "running")
+    say(port, "say/to-the-machine")
+    say(port, "raw/411b42")
+    say(port, "long/60000")
+    harness.wait_for(lambda: os.path.exists(got) and "l" * 1000 in inst.read_text(got), 30, what="the lines")
+    harness.wait_for(lambda: inst.read_text(got).count("l" * 1000) >= (1 if target == "journal" else 14), 30, what="the long line")
+    text = inst.read_text(got)
+    if target == "journal":
+        assert "SBXSV_APP=chat\n" in text and "to-the-machine\n" in text and "A\x1bB" in text and "l" * 60000 in text
+    else:
+        assert "sbxsv/chat: to-the-machine\n" in text and "sbxsv/chat: A\\x1bB\n" in text
+    log = inst.peek("chat")["log"]
+    assert log["target"] == target and "path" not in log and log["dropped_lines"] == 0
+    assert not os.path.exists(os.path.join(inst.state, "logs", "chat.log"))
+    assert "to-the-machine\n" in inst.ok("logs", "chat")
+    assert target in inst.ok("status", "chat")
+
+
+def test_a_target_that_changes(inst, chatter):
+    """There is no syslog to be relied on here: what matters is that the app runs on, and the file after it."""
+    port = chatter(body="[Log]\nTarget=file")
+    inst.up()
+    inst.wait_state("chat", "running")
+    say(port, "say/one")
+    wait_log(inst, "chat", "one\n")
+    pid = inst.peek("chat")["pid"]
+    unit = inst.unit_path("chat")
+    with open(unit, encoding="utf-8") as f:
+        text = f.read()
+    for target in "syslog", "journal", "file":
+        with open(unit, "w", encoding="utf-8") as f:
+            f.write(text.replace("Target=file", f"Target={target}"))
+        inst.ok("reload")
+        harness.wait_for(lambda target=target: inst.peek("chat")["log"]["target"] == target, 20, what=target)
+        say(port, f"say/{target}")
+        harness.wait_for(lambda target=target: f"{target}\n" in inst.ok("logs", "chat"), 20, what="the line")
+    wait_log(inst, "chat", "file\n")
+    assert inst.peek("chat")["pid"] == pid and inst.peek("chat")["state"] == "running"

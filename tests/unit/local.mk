@@ -54,6 +54,13 @@ test_request_SOURCES = tests/unit/test_request.c
 test_request_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_request_LDADD = libproxyparse.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += test_sink
+TESTS += test_sink
+
+test_sink_SOURCES = tests/unit/test_sink.c
+test_sink_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_sink_LDADD = liblogs.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += test_sni
 TESTS += test_sni
 test_sni_SOURCES = tests/unit/test_sni.c
