@@ -5,7 +5,7 @@ const struct command *const cli_commands[] = {
 	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_cat,   &cmd_status, &cmd_start,
 	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
 	&cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
-	&cmd_ports,  &cmd_violations, &cmd_version, &cmd_help,  NULL,
+	&cmd_ports,  &cmd_violations, &cmd_import, &cmd_version, &cmd_help,  NULL,
 };
 
 const struct cli_planned cli_planned[] = {
@@ -17,7 +17,6 @@ const struct cli_planned cli_planned[] = {
 	{"edit",
 	 "open the unit with your editor (sbxsv status APP names the file), save it, and run: sbxsv check"},
 	{"enable", "write Enabled=yes into the unit's [App] section, or remove the Enabled= line"},
-	{"import", "other supervisors' files are not converted yet; sbxsv new writes a first unit"},
 	{"learn",
 	 "rules are not learned from what an app tries yet; sbxsv violations APP shows what was refused, and "
 	 "what would allow it"},

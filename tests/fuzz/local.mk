@@ -72,3 +72,10 @@ fuzz_judge_SOURCES = tests/fuzz/fuzz_judge.c
 fuzz_judge_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_judge_LDADD = libtrace.a $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/import
+if FUZZERS
+check_PROGRAMS += fuzz_import
+fuzz_import_SOURCES = tests/fuzz/fuzz_import.c
+fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_import_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+endif
