@@ -101,9 +101,7 @@ static void say_policy(struct master *m)
 {
 	struct js *j = message("policy");
 	CLEANUP_FREE char *where =
-		m->o->policy
-			? xasprintf("the policy file %s", m->o->policy)
-			: xstrdup("the command line of sbxsv-proxy, as --allow, or to a file for --policy");
+		m->o->policy ? xasprintf("the policy file %s", m->o->policy) : xstrdup(WHERE_ALONE);
 
 	js_add_str(j, "app", APP);
 	js_add(j, "policy", policy_to_json(m->policy));

@@ -74,7 +74,8 @@ void crash_page_forget(const struct app *a)
 
 static void say(struct proxy *p, struct js *msg)
 {
-	if (p->wire && wire_send(p->wire, msg, NULL, 0) < 0)
+	/* EPIPE: the channel was closed, which is read next and ends this process in good order */
+	if (p->wire && wire_send(p->wire, msg, NULL, 0) < 0 && errno != EPIPE)
 		log_warning("a message to the supervisor was lost: %s", strerror(errno));
 	else if (!p->wire)
 		js_free(msg);

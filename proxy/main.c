@@ -194,8 +194,12 @@ static int read_options(int argc, char **argv, struct options *o)
 		if (status >= 0)
 			return status;
 	}
-	if (optind < argc)
+	if (optind < argc) {
+		CLEANUP_FREE char *word = str_escape(argv[optind], strlen(argv[optind]));
+
+		log_error("\"%s\" is no option; rules are options, such as --allow HOST", word);
 		return wrong_usage();
+	}
 	if (o->alone.listen && (o->harden.parent || o->harden.uid != (uid_t)-1)) {
 		log_error(
 			"--listen and --parent, --uid exclude each other; under root, --user NAME is meant");

@@ -1,6 +1,7 @@
 /* The proxy's own answers. They hold nothing of the request but the canonical host, so nothing unparsed is
  * reflected. */
 #include "base/str.h"
+#include "base/wire.h"
 #include "proxy/outgoing.h"
 #include <string.h>
 
@@ -64,19 +65,49 @@ static char *unit_file(const struct app *a)
 	return xasprintf("%.*s.app", at ? (int)(at - a->name) + 1 : (int)strlen(a->name), a->name);
 }
 
+/* What a rule is called where it is an option of a command. NULL: that command cannot grant it. */
+static char *option_of(const char *where, const char *hint)
+{
+	static const struct {
+		const char *where, *key, *option;
+	} known[] = {
+		{WHERE_EXEC, "Allow=", "--allow"},
+		{WHERE_EXEC, "Loopback=", "--loopback"},
+		{WHERE_ALONE, "Allow=", "--allow"}, /* a service of this machine it never reaches */
+		{WHERE_ALONE, "AllowAddress=", "--allow-address"},
+		{WHERE_ALONE, "Connect=", "--connect"},
+	};
+
+	for (size_t i = 0; i < ELEMENTS(known); i++)
+		if (str_eq(where, known[i].where) && str_starts(hint, known[i].key))
+			return xasprintf("%s %s", known[i].option, hint + strlen(known[i].key));
+	return NULL;
+}
+
+static void add_advice(struct strbuf *b, const struct app *a, const char *hint)
+{
+	bool options = str_eq(a->where, WHERE_EXEC) || str_eq(a->where, WHERE_ALONE);
+	CLEANUP_FREE char *unit = unit_file(a), *option = options ? option_of(a->where, hint) : NULL;
+
+	if (option)
+		strbuf_addf(b, "To allow it, start  %s  with  %s\n", a->where, option);
+	else if (*hint && a->where && !options && !str_starts(hint, "Loopback="))
+		strbuf_addf(b, "To allow it, add  %s  to %s\n", hint, a->where);
+	else if (*hint && !a->where)
+		strbuf_addf(b, "To allow it, add  %s  to [Network] of %s\n", hint, unit);
+	else if (a->where)
+		strbuf_addf(b, "No rule of %s can allow it.\n", options ? a->where : "this proxy");
+	else
+		strbuf_adds(b, "No line of a unit file can allow it.\n");
+}
+
 char *reply_refused(const struct app *a, const struct target *t, const struct verdict *v)
 {
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
-	CLEANUP_FREE char *unit = unit_file(a);
 
 	strbuf_addf(&b, "sbxsv: %s may not connect to %s port %u.\nRule: %s%s%s%s\n", a->name, t->host,
 		    t->port, v->rule, *v->reason ? " (" : "", v->reason, *v->reason ? ")" : "");
-	if (*v->hint && a->where)
-		strbuf_addf(&b, "To allow it, add  %s  to %s\n", v->hint, a->where);
-	else if (*v->hint)
-		strbuf_addf(&b, "To allow it, add  %s  to [Network] of %s\n", v->hint, unit);
-	else
-		strbuf_adds(&b, "No line of a unit file can allow it.\n");
+	add_advice(&b, a, v->hint);
 	return reply(403, "X-Sbxsv-Denied", v->rule, b.p);
 }
 

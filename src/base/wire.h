@@ -15,6 +15,9 @@
 /* A message larger than that goes in a sealed memfd, as {"memfd": LENGTH}, and at most this large: the rules of an app
  * may be many. Only an end that says so takes such messages: the proxy. */
 #define WIRE_LARGE_MAX JSON_MAX_BYTES
+/* "where" of a policy: rules are options of this command. */
+#define WHERE_EXEC  "sbxsv exec"
+#define WHERE_ALONE "sbxsv-proxy"
 /* Size of the memory in which the proxy keeps an app's names (proxy/names.h); the supervisor makes it and
  * never looks into it. Only what is used of it takes memory. */
 #define WIRE_NAMES_BYTES (2u << 20)

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "base/program.h"
+#include "base/wire.h"
 #include "cli/cli.h"
 #include "cli/exec_unit.h"
 #include "cli/refusals.h"
@@ -97,7 +98,8 @@ static void maybe_over(void *data)
 	struct run *r = data;
 	bool wanted = r->code != 0 || r->report >= 0;
 
-	if (!r->reaped || !r->judged || r->relay[1].active || r->relay[2].active || loop_timer_active(&r->late))
+	if (!r->reaped || !r->judged || r->relay[1].active || r->relay[2].active ||
+	    loop_timer_active(&r->late))
 		return;
 	loop_timer_start(&r->late, r->proxy && wanted ? LATE_EVENTS_MS : 0);
 }
@@ -225,7 +227,8 @@ static void on_proxy_restart(void *data, const char *why)
 
 static int start_proxy(struct run *r, struct err **e)
 {
-	static const struct proxyctl_hooks hooks = {.event = on_proxy_event, .restarted = on_proxy_restart};
+	static const struct proxyctl_hooks hooks = {
+		.event = on_proxy_event, .restarted = on_proxy_restart, .where = WHERE_EXEC};
 	CLEANUP_FREE char *program = program_find("sbxsv-proxy", SBXSV_SBINDIR);
 	struct policy *policy;
 	uid_t uid;
@@ -272,13 +275,14 @@ static int launch(struct run *r, struct err **e)
 	CLEANUP_FREE char *program = program_find("sbxsv-init", SBXSV_LIBEXECDIR);
 	CLEANUP_FD int init = open(program, O_PATH | O_CLOEXEC), self = pidfd_open_pid(getpid());
 	const struct backend *b = backend_for(r->x->unit, e);
-	struct launch_io io = {.init_fd = init,
-			       .supervisor_pidfd = self,
-			       .new_session = !r->terminal,
-			       .audit = r->audit,
-			       .listening = on_listening,
-			       /* nobody waits for its sockets, no layer can be missing, and nobody looks at its calls */
-			       .quiet = !r->proxy && r->plan->enforce == UNIT_ENFORCE_REQUIRED && !r->audit};
+	struct launch_io io = {
+		.init_fd = init,
+		.supervisor_pidfd = self,
+		.new_session = !r->terminal,
+		.audit = r->audit,
+		.listening = on_listening,
+		/* nobody waits for its sockets, no layer can be missing, and nobody looks at its calls */
+		.quiet = !r->proxy && r->plan->enforce == UNIT_ENFORCE_REQUIRED && !r->audit};
 
 	if (!b)
 		return -1;
@@ -339,9 +343,10 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, const struct w
 	if (!quiet)
 		count_left_out(&r);
 	if (!quiet && x->cwd_empty)
-		(void)cli_fail(
-			0, "%s is never granted as a whole: nothing in it is there but by --read and --write",
-			x->unit->working_directory);
+		(void)cli_fail(0,
+			       "the working directory %s is never granted as a whole: the command sees "
+			       "nothing in it but what --read PATH and --write PATH name",
+			       x->unit->working_directory);
 	if (!r.loop)
 		r.code = cli_fail(CLI_NO_JAIL, "cannot make an event loop: %s", strerror(errno));
 	else if (start_proxy(&r, &e) < 0 || launch(&r, &e) < 0)
@@ -366,8 +371,7 @@ static int run(struct cli *c, const struct cli_args *a)
 	CLEANUP_PLAN struct plan *plan = NULL;
 	struct unit_problems problems = {0};
 	CLEANUP_FREE char *text = NULL;
-	struct wish wish = {
-		.quiet = cli_has(a, EXEC_QUIET), .audit = cli_value(a, EXEC_AUDIT), .report = -1};
+	struct wish wish = {.quiet = cli_has(a, EXEC_QUIET), .audit = cli_value(a, EXEC_AUDIT), .report = -1};
 	int code;
 
 	if (!a->n_rest)

@@ -26,6 +26,9 @@ char *violation_advice(const struct js *v, const char *app)
 	const char *hint = js_str(v, "hint");
 	CLEANUP_FREE char *command = NULL;
 
+	/* No rule was asked, and often no name is known: then it is the command that counts. */
+	if ((!hint || !*hint) && str_eq(js_str(v, "rule"), "Egress=off") && !js_str(v, "path"))
+		return app ? xasprintf("sbxsv allow %s HOST", app) : xstrdup("--allow HOST");
 	if (!hint || !*hint)
 		return NULL;
 	if (str_starts(hint, "Allow="))

@@ -85,6 +85,8 @@ static void say_policy(struct proxyctl *p, const struct pc_app *a)
 		return;
 	j = pc_message_new("policy", a->name);
 	js_add(j, "policy", js_copy(a->policy));
+	if (p->hooks.where)
+		js_add_str(j, "where", p->hooks.where);
 	if (a->crashes >= CRASHES_MAX)
 		js_add_str(j, "closed", PC_CLOSED_BY_CRASHES);
 	say(p, j, NULL, 0);

@@ -47,6 +47,7 @@ struct proxyctl_hooks {
 	void (*event)(void *data, const struct js *event);
 	void (*restarted)(void *data, const char *why); /* the proxy died and is being started again */
 	void *data;
+	const char *where; /* WHERE_EXEC, or NULL: refusals name the unit as the place for a line that allows */
 };
 struct proxyctl_app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;

@@ -65,7 +65,9 @@ def test_clients(lab):
         assert (code, status) == (56, 403)
         code, status, text = curl(p, "http://b.test/")
         assert status == 403 and "proxy may not connect to b.test port 80" in text
-        assert "add  Allow=b.test  to the command line of sbxsv-proxy, as --allow" in text
+        assert "To allow it, start  sbxsv-proxy  with  --allow b.test" in text
+        code, status, text = curl(p, "http://127.0.0.1:80/")
+        assert status == 403 and "No rule of sbxsv-proxy can allow it" in text
         code, status, text = curl(p, "http://bad.c.test:443/")
         assert status == 403 and "command line Deny=bad.c.test" in text
         socks = f"socks5h://127.0.0.1:{p.port}"
