@@ -125,11 +125,30 @@ size_t str_distance(const char *a, const char *b)
 	return row[m];
 }
 
+/* The one word that begins like this: half-typed rather than misspelled. */
+static const char *only_longer(const char *word, const char *const *words)
+{
+	const char *found = NULL;
+	size_t len = strlen(word);
+
+	if (len < 2)
+		return NULL;
+	for (; *words; words++)
+		if (strncasecmp(word, *words, len) == 0) {
+			if (found)
+				return NULL;
+			found = *words;
+		}
+	return found;
+}
+
 const char *str_nearest(const char *word, const char *const *words)
 {
-	const char *best = NULL;
+	const char *best = only_longer(word, words);
 	size_t best_d = strnlen(word, 64) / 3 + 1;
 
+	if (best)
+		return best;
 	for (; *words; words++) {
 		size_t d = str_distance(word, *words);
 

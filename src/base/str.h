@@ -33,7 +33,8 @@ bool str_ends(const char *s, const char *suffix);
 char *str_trim(char *s); /* in place: cuts trailing and skips leading space and tab */
 /* Edit distance, for "nearest valid word". */
 size_t str_distance(const char *a, const char *b);
-/* The nearest of `words` (NULL-terminated) within a third of the length, or NULL. */
+/* Of `words` (NULL-terminated) the only one that begins so, or the nearest within a third of the length; or
+ * NULL. */
 const char *str_nearest(const char *word, const char *const *words);
 /* Copy safe for a terminal and a log line: control bytes, DEL, C1 and broken UTF-8 become \xNN. Owned by
  * caller. */

@@ -362,8 +362,11 @@ static int run(struct cli *c, const struct cli_args *a, const struct command *cm
 
 		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
 	}
-	if (w.save && !app_exists(&w))
-		return cli_fail(CLI_NO_APP, "there is no app \"%s\" in %s", w.app, c->dirs.apps);
+	if (w.save && !app_exists(&w)) {
+		CLEANUP_FREE char *none = subject_none(c, w.app);
+
+		return cli_fail(CLI_NO_APP, "%s", none);
+	}
 	w.replies = js_arr();
 	code = w.save ? save(&w, a->rest + 1) : at_run_time(&w, a->rest + 1);
 	js_add_str(all, "app", w.app);

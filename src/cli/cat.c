@@ -1,4 +1,4 @@
-#include "cli/cli.h"
+#include "cli/subject.h"
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +47,11 @@ static int plain(struct cli *c, const char *name)
 
 		code = print_file(template);
 	}
-	if (code == CLI_NO_APP)
-		return cli_fail(CLI_NO_APP, "there is no unit %s", path);
+	if (code == CLI_NO_APP) {
+		CLEANUP_FREE char *none = subject_none(c, name);
+
+		return cli_fail(CLI_NO_APP, "%s", none);
+	}
 	return code;
 }
 

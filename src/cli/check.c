@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPT_ALLOW = CLI_LONG, OPT_PATH };
 
@@ -22,6 +23,7 @@ struct report {
 	const struct cli *c;
 	struct js *problems, *notes; /* with --json */
 	size_t n_problems, n_units;
+	bool no_app; /* a name was given that is none of an app */
 };
 
 static void problem(struct report *r, const struct unit_problem *p)
@@ -97,7 +99,12 @@ static void check_one(struct report *r, const char *word)
 
 	if (is_path)
 		u = unit_load_file(&r->c->dirs, word, &p);
-	else if (unit_name_valid(word))
+	else if (!subject_exists(r->c, word)) {
+		CLEANUP_FREE char *none = subject_none(r->c, word);
+
+		unit_problem_add(&p, word, 0, "%s", none);
+		r->no_app = true;
+	} else if (unit_name_valid(word))
 		u = unit_load(&r->c->dirs, word, &p);
 	else
 		unit_problem_add(&p, word, 0, "neither a unit file nor a name of an app");
@@ -170,7 +177,7 @@ static int check_files(struct cli *c, const struct cli_args *a)
 	if (!a->n_rest)
 		code = check_all(&r);
 	print_report(&r);
-	return code ? code : r.n_problems ? CLI_FAILED : CLI_OK;
+	return code ? code : r.no_app ? CLI_NO_APP : r.n_problems ? CLI_FAILED : CLI_OK;
 }
 
 /* --- questions --- */
@@ -423,6 +430,15 @@ static bool read_would_do(const struct cli *c, struct unit *u, const char *path)
 	return plan != NULL;
 }
 
+/* The jail grants, the mode of the file still refuses: then say so. Under root the app is another user. */
+static char *mode_refuses(const struct cli *c, const char *path, bool root)
+{
+	if (root || access(path, R_OK) == 0 || errno != EACCES)
+		return NULL;
+	return xasprintf("the jail does not stand in its way, but its permissions do not let %s read it",
+			 c->dirs.user);
+}
+
 /* The line that would grant it; NULL where none does: what is sbxsv's own, another app's, or hidden by the
  * unit. */
 static char *path_hint(const struct cli *c, struct unit *u, const char *path, const struct plan_path *by)
@@ -447,10 +463,10 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	CLEANUP_PLAN struct plan *plan = NULL;
 	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
 			  *full = path_join(cwd ? cwd : "/", path);
-	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL, *hint = NULL;
+	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL, *hint = NULL, *why = NULL;
 	const struct plan_fs fs = plan_fs_real();
 	const struct plan_path *by = NULL;
-	enum plan_access access;
+	enum plan_access granted;
 	int code = CLI_FAILED;
 
 	u = subject_load(c, app, &code);
@@ -463,13 +479,14 @@ static int check_path(struct cli *c, const char *app, const char *path)
 		return cli_fail(CLI_FAILED, "%s", wrong);
 	if (u->enforce == UNIT_ENFORCE_OFF)
 		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL, NULL);
-	access = plan_decide_on_disk(plan, &fs, full, &by);
-	hint = access == PLAN_HIDE ? path_hint(c, u, real, by) : NULL;
+	granted = plan_decide_on_disk(plan, &fs, full, &by);
+	hint = granted == PLAN_HIDE ? path_hint(c, u, real, by) : NULL;
 	shown = xasprintf("%s (%s)", real,
-			  access == PLAN_WRITE  ? "read and write"
-			  : access == PLAN_READ ? "read only"
-						: "not there for the app");
-	return answer(c, access != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", NULL, hint, NULL);
+			  granted == PLAN_WRITE  ? "read and write"
+			  : granted == PLAN_READ ? "read only"
+						 : "not there for the app");
+	why = granted != PLAN_HIDE ? mode_refuses(c, real, c->dirs.root_mode) : NULL;
+	return answer(c, granted != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", why, hint, NULL);
 }
 
 static int run(struct cli *c, const struct cli_args *a)

@@ -7,21 +7,48 @@
 
 extern char **environ;
 
+bool subject_exists(const struct cli *c, const char *app)
+{
+	CLEANUP_FREE char *file = xasprintf("%s/%s.app", c->dirs.apps, app);
+	struct stat st;
+
+	/* of "web@blue" the file is web@.app, which unit_load() looks for */
+	return unit_name_valid(app) && (strchr(app, '@') || lstat(file, &st) == 0 || errno != ENOENT);
+}
+
+char *subject_none(const struct cli *c, const char *app)
+{
+	CLEANUP(unit_scan_finish) struct unit_scan scan = {0};
+	CLEANUP_FREE char *shown = cli_safe(app);
+	CLEANUP_FREE const char **names = NULL;
+	const char *near;
+
+	(void)unit_scan_dir(&c->dirs, &scan, NULL);
+	names = xcalloc(scan.n + 1, sizeof *names);
+	for (size_t i = 0; i < scan.n; i++)
+		names[i] = scan.v[i].name;
+	near = str_nearest(app, names);
+	return near ? xasprintf("there is no app \"%s\" in %s; did you mean \"%s\"?", shown, c->dirs.apps,
+				near)
+		    : xasprintf("there is no app \"%s\" in %s", shown, c->dirs.apps);
+}
+
 struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
 {
 	struct unit_problems problems = {0};
-	CLEANUP_FREE char *file = xasprintf("%s/%s.app", c->dirs.apps, app), *text = NULL;
+	CLEANUP_FREE char *text = NULL;
 	struct unit *u = unit_name_valid(app) ? unit_load(&c->dirs, app, &problems) : NULL;
-	struct stat st;
 
 	if (u)
 		return u;
-	text = unit_problems_text(&problems);
-	unit_problems_clear(&problems);
-	if (!unit_name_valid(app) || (!strchr(app, '@') && lstat(file, &st) && errno == ENOENT))
-		*ret_code = cli_fail(CLI_NO_APP, "there is no app \"%s\" in %s", app, c->dirs.apps);
-	else
+	if (subject_exists(c, app)) {
+		text = unit_problems_text(&problems);
 		*ret_code = cli_fail(CLI_FAILED, "%s", text);
+	} else {
+		text = subject_none(c, app);
+		*ret_code = cli_fail(CLI_NO_APP, "%s", text);
+	}
+	unit_problems_clear(&problems);
 	return NULL;
 }
 

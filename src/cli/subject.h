@@ -5,6 +5,8 @@
 
 /* Loads the app, or complains and returns NULL with *ret_code. */
 struct unit *subject_load(const struct cli *c, const char *app, int *ret_code);
+bool subject_exists(const struct cli *c, const char *app);
+char *subject_none(const struct cli *c, const char *app); /* that there is none, and which may be meant */
 /* The plan of its jail. `scan`: all units, when the caller has read them already, or NULL. NULL with the
  * problems added. */
 struct plan *subject_plan(const struct cli *c, const struct unit *u, const struct unit_scan *scan,

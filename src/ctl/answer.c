@@ -19,7 +19,7 @@ struct op {
 
 static enum MHD_Result no_app(struct request *r)
 {
-	CLEANUP_FREE char *text = xasprintf("there is no app \"%s\"", r->call.app);
+	CLEANUP_FREE char *text = sup_no_app(r->ctl->sup, r->call.app);
 
 	return req_error(r, 404, CODE_NO_APP, text);
 }

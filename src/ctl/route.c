@@ -234,7 +234,7 @@ static int body_value(struct ctl_call *c, const struct js *v, const struct js *b
 		return 0;
 	}
 	if (!text || parse_signal(text, &c->signal))
-		return err_set(e, EINVAL, "signal: a name such as \"TERM\" is needed");
+		return err_set(e, EINVAL, "signal: a name such as TERM, or its number, is needed");
 	return 0;
 }
 

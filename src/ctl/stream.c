@@ -252,7 +252,7 @@ enum MHD_Result stream_logs(struct request *r)
 	struct stream *s;
 
 	if (!l) {
-		text = xasprintf("there is no app \"%s\"", r->call.app);
+		text = sup_no_app(r->ctl->sup, r->call.app);
 		return req_error(r, 404, 4, text);
 	}
 	s = stream_new(r, &ret);

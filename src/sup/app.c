@@ -31,6 +31,21 @@ struct app *app_find(const struct sup *s, const char *name)
 	return NULL;
 }
 
+char *sup_no_app(const struct sup *s, const char *name)
+{
+	CLEANUP_FREE const char **names = xcalloc(s->n_apps + 1, sizeof *names);
+	CLEANUP_FREE char *shown = str_escape(name, strlen(name));
+	const char *near;
+	size_t n = 0;
+
+	for (const struct app *a = s->apps; a; a = a->next)
+		if (!a->dead && !a->removed)
+			names[n++] = a->name;
+	near = str_nearest(name, names);
+	return near ? xasprintf("there is no app \"%s\"; did you mean \"%s\"?", shown, near)
+		    : xasprintf("there is no app \"%s\"; sbxsv status lists them", shown);
+}
+
 void app_free(struct app *a)
 {
 	struct app **at = &a->sup->apps;

@@ -198,8 +198,8 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait,
 	a = name ? app_find(s, name) : NULL;
 	/* One whose unit is gone only waits for its last process: a start would keep it for ever. */
 	if (name && (!a || a->removed)) {
-		CLEANUP_FREE char *text =
-			xasprintf("there is no app \"%s\"%s", name, a ? ": its unit was removed" : "");
+		CLEANUP_FREE char *text = a ? xasprintf("there is no app \"%s\": its unit was removed", name)
+					    : sup_no_app(s, name);
 
 		done(data, 4, text);
 		return;
@@ -219,8 +219,11 @@ int sup_kill(struct sup *s, const char *name, int sig, struct err **e)
 {
 	struct app *a = app_find(s, name);
 
-	if (!a)
-		return err_set(e, ENOENT, "there is no app \"%s\"", name);
+	if (!a) {
+		CLEANUP_FREE char *text = sup_no_app(s, name);
+
+		return err_set(e, ENOENT, "%s", text);
+	}
 	if (!a->launch || a->reaped || !a->up)
 		return err_set(e, ESRCH, "%s is not running (%s)", name, app_state_name(a->state));
 	if (pidfd_signal(launch_pidfd(a->launch), sig) < 0)

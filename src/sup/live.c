@@ -378,8 +378,10 @@ void sup_rule(struct sup *s, const char *app, const struct sup_rule *want, sup_r
 		watch_flush(s->watch);
 	c.app = app_find(s, app);
 	if (!c.app || s->down) {
+		CLEANUP_FREE char *text = sup_no_app(s, app);
+
 		code = c.app ? say(&c, CODE_FAILED, "the supervisor is shutting down")
-			     : say(&c, CODE_NO_APP, "there is no app \"%s\"", app);
+			     : say(&c, CODE_NO_APP, "%s", text);
 		answer(s, &c, code, false, done, data);
 		return;
 	}

@@ -79,5 +79,6 @@ struct js *sup_ports(struct sup *s); /* [{"app","host","app_port","address","sta
 /* Like the requests by name above, it takes a change of apps.d that was noticed but not read yet: a person
  * who has just written a unit names it at once. */
 bool sup_has_app(struct sup *s, const char *app);
+char *sup_no_app(const struct sup *s, const char *name); /* that there is none, and which may be meant */
 struct logs *sup_app_logs(struct sup *s, const char *app); /* NULL */
 struct events *sup_events(struct sup *s);

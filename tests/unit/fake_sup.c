@@ -53,6 +53,12 @@ bool sup_has_app(struct sup *s, const char *app)
 	return str_eq(app, "notes") || str_eq(app, "slow") || str_eq(app, "never") || str_eq(app, "bad");
 }
 
+char *sup_no_app(const struct sup *s, const char *name)
+{
+	(void)s;
+	return xasprintf("there is no app \"%s\"", name);
+}
+
 void sup_command(struct sup *s, enum sup_verb verb, const char *app, bool wait, sup_done_fn *done, void *data)
 {
 	CLEANUP_FREE char *text = xasprintf("verb %d of %s", verb, app ? app : "all");

@@ -96,6 +96,8 @@ static void test_nearest_word(void **state)
 	assert_string_equal(str_nearest("WorkingDirectry", words), "WorkingDirectory");
 	assert_string_equal(str_nearest("exec", words), "Exec");
 	assert_null(str_nearest("Zebra", words));
+	assert_string_equal(str_nearest("work", words), "WorkingDirectory"); /* half-typed */
+	assert_null(str_nearest("E", words));
 }
 
 static void test_escape_keeps_text_and_defuses_control_bytes(void **state)
