@@ -26,6 +26,38 @@ static int set_dir(const struct cli_args *a, int id, const char *variable, struc
 	return setenv(variable, full, 1) ? err_sys(e, errno, "setenv %s", variable) : 0;
 }
 
+/* A variable names one directory exactly. Another instance in it would be the same supervisor under another
+ * name: "down" would end the wrong one. */
+static int check_instance(const struct cli_args *a, struct err **e)
+{
+	static const struct {
+		int option;
+		const char *variable, *name;
+	} dirs[] = {
+		{CLI_CONFIG, "SBXSV_CONFIG_DIR", "config"},
+		{CLI_APPS, "SBXSV_APPS_DIR", "apps"},
+		{CLI_STATE, "SBXSV_STATE_DIR", "state"},
+		{CLI_RUNTIME, "SBXSV_RUNTIME_DIR", "runtime"},
+	};
+
+	const char *name = cli_value(a, CLI_INSTANCE);
+
+	if (name && (!unit_name_valid(name) || strchr(name, '@')))
+		return err_set(e, 0, "--instance %s: the name must be like that of an app: a-z 0-9 _ -",
+			       name);
+	for (size_t i = 0; name && i < ELEMENTS(dirs); i++) {
+		const char *v = getenv(dirs[i].variable);
+
+		if (v && *v && !cli_value(a, dirs[i].option))
+			return err_set(
+				e, 0,
+				"--instance has no directories of its own while %s=%s is set: unset it, or "
+				"give --%s DIR",
+				dirs[i].variable, v, dirs[i].name);
+	}
+	return 0;
+}
+
 static int set_dirs(struct cli *c, const struct cli_args *a, struct err **e)
 {
 	if (set_dir(a, CLI_CONFIG, "SBXSV_CONFIG_DIR", e) || set_dir(a, CLI_APPS, "SBXSV_APPS_DIR", e) ||
@@ -53,6 +85,8 @@ static int run(struct cli *c, const struct command *cmd, const struct cli_args *
 	if (c->json && !(cmd->flags & CLI_JSON))
 		return cli_usage(cmd, "%s has no --json", cmd->name);
 	c->tty = isatty(STDOUT_FILENO) == 1;
+	if (!(cmd->flags & CLI_NO_DIRS) && check_instance(a, &e))
+		return cli_usage(cmd, "%s", err_msg(e));
 	if (!(cmd->flags & CLI_NO_DIRS) && set_dirs(c, a, &e))
 		return cli_fail(CLI_FAILED, "%s", err_msg(e));
 	code = cmd->fn(c, a);
