@@ -1,11 +1,13 @@
 #include "cli/cli.h"
 #include <stdio.h>
 
-static void print_options(const struct cli_option *o)
+static void print_options(const struct cli_option *o, bool json)
 {
 	for (; o && o->name; o++) {
 		CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 
+		if (o->id == CLI_JSON_OPTION && !json)
+			continue;
 		if (o->id < CLI_LONG)
 			strbuf_addf(&b, "-%c, ", o->id);
 		strbuf_addf(&b, "--%s", o->name);
@@ -24,10 +26,10 @@ static int one(const char *name)
 	printf("usage: sbxsv %s\n\n%s\n", cmd->usage, cmd->help);
 	if (cmd->options) {
 		puts("\nOptions:");
-		print_options(cmd->options);
+		print_options(cmd->options, true);
 	}
 	puts("\nGlobal options:");
-	print_options(cli_globals);
+	print_options(cli_globals, (cmd->flags & CLI_JSON) != 0);
 	return CLI_OK;
 }
 
@@ -43,7 +45,7 @@ static int run(struct cli *c, const struct cli_args *a)
 	for (const struct command *const *p = cli_commands; *p; p++)
 		printf("  %-10s %s\n", (*p)->name, (*p)->help);
 	puts("\nGlobal options:");
-	print_options(cli_globals);
+	print_options(cli_globals, true);
 	puts("\nMore: sbxsv help COMMAND, and man sbxsv");
 	return CLI_OK;
 }

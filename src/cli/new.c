@@ -176,6 +176,11 @@ static int verify(const struct cli *c, const struct wish *w, const char *text)
 
 	wrong = unit_problems_text(&problems);
 	unit_problems_clear(&problems);
+	if (str_eq(w->cwd, c->dirs.home))
+		return cli_fail(CLI_FAILED,
+				"nothing was written: an app gets a directory of its own, never %s "
+				"as a whole; make one, go there and say it again",
+				w->cwd);
 	if (*wrong)
 		return cli_fail(CLI_FAILED, "nothing was written, because the unit would not be valid:\n%s",
 				wrong);

@@ -214,6 +214,24 @@ static void print_ports(const struct js *app)
 	}
 }
 
+/* What becomes of a new connection, in words. */
+static const char *gate_text(const char *gate)
+{
+	return str_eq(gate, "serve")   ? "served"
+	       : str_eq(gate, "hold")  ? "wait until the app takes them"
+	       : str_eq(gate, "reset") ? "reset, because the app does not run"
+				       : gate;
+}
+
+static const char *recorded_text(const char *mode)
+{
+	return str_eq(mode, "writes")
+		       ? "recorded where it would write; reads too with Violations=all in [Audit]"
+	       : str_eq(mode, "all") ? "recorded, reads too"
+	       : str_eq(mode, "off") ? "not recorded (Violations=off)"
+				     : mode;
+}
+
 static bool any_traffic(const struct js *counters)
 {
 	int64_t n;
@@ -283,7 +301,10 @@ static void print_network(const struct js *app)
 				? "off (it reaches no host; Allow=HOST grants one)"
 				: js_str(app, "egress"));
 	if (js_str(app, "transparent") && !str_eq(js_str(app, "transparent"), "off"))
-		field("transparent", js_str(app, "transparent"));
+		field("transparent",
+		      str_eq(js_str(app, "transparent"), "nf_tables")
+			      ? "programs that know no proxy are caught and judged too (nf_tables)"
+			      : js_str(app, "transparent"));
 	field_list("allow", js_get(app, "allow"));
 	field_list("deny", js_get(app, "deny"));
 	field_list("addresses", js_get(app, "allow_address"));
@@ -295,7 +316,7 @@ static void print_network(const struct js *app)
 	print_loopback_apps(js_get(app, "loopback_apps"));
 	print_ports(app);
 	if (js_len(js_get(app, "ports")))
-		field("new conns", js_str(app, "gate"));
+		field("new conns", gate_text(js_str(app, "gate")));
 	if (any_traffic(n)) {
 		CLEANUP_FREE char *in = format_bytes((uint64_t)js_int_or(n, "bytes_in", 0));
 		CLEANUP_FREE char *out = format_bytes((uint64_t)js_int_or(n, "bytes_out", 0));
@@ -342,8 +363,9 @@ static void print_violations(const struct js *app)
 		printf("%14s: %" PRId64 " calls came too fast to be judged\n", "not judged",
 		       js_int_or(all, "lost", 0));
 	if (i)
-		field("file refusals", js_str(i, "violations_error") ? js_str(i, "violations_error")
-								     : js_str(i, "violations"));
+		field("file refusals", js_str(i, "violations_error")
+					       ? js_str(i, "violations_error")
+					       : recorded_text(js_str(i, "violations")));
 }
 
 /* "GET /health on 4810 answered 200 (12 checks, the last 2s ago)" */
@@ -407,6 +429,11 @@ static void print_life(const struct js *app)
 	       since ? ")" : "");
 	paragraph("why", js_str(app, "reason"));
 	paragraph("what to do", js_str(app, "hint"));
+	if (str_eq(js_str(app, "state"), "stopped") && !js_str(app, "reason") && js_str(app, "name")) {
+		CLEANUP_FREE char *start = xasprintf("sbxsv start %s", js_str(app, "name"));
+
+		field("to start it", start);
+	}
 	field("next start in", next);
 	field_number("pid", app, "pid");
 	field("uptime", uptime);

@@ -131,13 +131,13 @@ static size_t room(bool tty)
 	return (size_t)(ws.ws_row - ROWS_AROUND);
 }
 
-static void print_head(const struct js *status, size_t n)
+static void print_head(const struct js *status, size_t n, bool film)
 {
 	const struct js *sup = js_get(status, "supervisor");
 	CLEANUP_FREE char *up = format_duration(js_int_or(sup, "uptime_ms", 0));
 
-	printf("sbxsv: %zu app%s, supervisor up %s%s\n\n", n, n == 1 ? "" : "s", up,
-	       js_bool_or(sup, "shutting_down", false) ? ", shutting down" : "");
+	printf("sbxsv: %zu app%s, supervisor up %s%s%s\n\n", n, n == 1 ? "" : "s", up,
+	       js_bool_or(sup, "shutting_down", false) ? ", shutting down" : "", film ? "; Ctrl-C ends" : "");
 }
 
 static void print_table(const struct cli *c, const struct look *now, const struct row *v, size_t n,
@@ -152,7 +152,7 @@ static void print_table(const struct cli *c, const struct look *now, const struc
 		shown = n;
 	if (clear) /* cursor home, erase below: the terminal's own (ECMA-48 8.3.21, 8.3.39) */
 		fputs("\033[H\033[J", stdout);
-	print_head(now->status, n);
+	print_head(now->status, n, clear);
 	for (size_t i = 0; i < ELEMENTS(header); i++)
 		table_add(&t, header[i]);
 	for (size_t i = 0; i < shown; i++)
@@ -286,7 +286,7 @@ static int run(struct cli *c, const struct cli_args *a)
 }
 
 static const struct cli_option options[] = {
-	{OPT_ONCE, "once", NULL, "one picture (as without a terminal)"},
+	{OPT_ONCE, "once", NULL, "one picture; without a terminal that is so anyway, but not with --json"},
 	{'n', "count", "N", "so many pictures"},
 	{'d', "delay", "TIME", "time between two of them, and what each is about; 1s unless given"},
 	{0, NULL, NULL, NULL},

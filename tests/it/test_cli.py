@@ -103,9 +103,58 @@ def test_usage_errors(inst):
             (["new", "a@b", "--", "c"], "no name of an app"),
             (["new", "a", "--port", "0", "--", "c"], "--port"),
             (["--instance"], "needs a value"),
+            (["--instance", "../x", "status"], "the name must be like"),
+            (["stat"], 'did you mean "status"'),
     ]:
         r = inst.sbxsv(*args)
         assert r.code == 2 and words in r.err and not r.out, (args, r)
+
+
+def test_an_instance_in_a_directory_named_exactly(inst):
+    """SBXSV_RUNTIME_DIR and the like are set: another instance there would be this one under another name."""
+    r = inst.sbxsv("--instance", "other", "down")
+    assert r.code == 2 and "_DIR=" in r.err and not r.out, r
+    dirs = [w for kind in ("config", "apps", "state", "runtime") for w in (f"--{kind}", inst.app_dir("other"))]
+    assert inst.sbxsv("--instance", "other", "status", *dirs).code == 5
+
+
+def test_help_names_json_where_it_is(inst):
+    assert "--json" in inst.ok("help", "status") and "--json" not in inst.ok("help", "down")
+
+
+def test_an_app_that_is_not_there(inst):
+    inst.write_unit("notes", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('notes')}\n")
+    for args in (["check", "note"], ["check", "--allow", "note", "a.test"], ["check", "--path", "note", "/"], ["cat", "note"],
+                 ["allow", "note", "a.test", "--save"]):
+        r = inst.sbxsv(*args)
+        assert r.code == 4 and 'did you mean "notes"?' in r.out + r.err, (args, r)
+    inst.ok("up")
+    for args in (["status", "note"], ["logs", "note"], ["start", "note"], ["kill", "note"], ["allow", "note", "a.test"]):
+        r = inst.sbxsv(*args)
+        assert r.code == 4 and 'did you mean "notes"?' in r.err, (args, r)
+    assert "sbxsv status lists them" in inst.sbxsv("status", "qqqqqq").err
+
+
+def test_a_path_whose_permissions_refuse(inst):
+    d = inst.app_dir("notes")
+    inst.write_unit("notes", f"[App]\nExec=/bin/true\nWorkingDirectory={d}\n")
+    path = os.path.join(d, "closed")
+    with open(path, "w"):
+        pass
+    assert "why" not in inst.ok("check", "--path", "notes", path)
+    os.chmod(path, 0)
+    out = inst.ok("check", "--path", "notes", path)
+    assert ("its permissions do not let" in out) == (os.geteuid() != 0), out
+
+
+def test_exec_names_its_own_options(inst):
+    """There is no exec.app: what a refusal advises must be there."""
+    curl = ["curl", "-sS", "-m", "20", "http://a.test/"]
+    d = inst.app_dir("work")
+    r = inst.sbxsv("exec", "--quiet", "--allow", "b.test", "--", *curl, cwd=d)
+    assert "start  sbxsv exec  with  --allow a.test" in r.out and "exec.app" not in r.out, r
+    r = inst.sbxsv("exec", "--quiet", "--", *curl, cwd=d)
+    assert r.code == 6 and "Egress=off; to allow it: --allow HOST" in r.err, r  # curl(1): no such host
 
 
 def test_without_a_supervisor(inst):
@@ -219,4 +268,4 @@ def test_directories_by_option(inst):
     env = {k: v for k, v in inst.env.items() if not k.endswith("_DIR") or k == "SBXSV_UNITS_DIR"}
     p = subprocess.run([harness.program("sbxsv"), "--apps", "other/apps", "cat", "nothing"], cwd=inst.base, env=env,
                        capture_output=True, text=True, timeout=60)
-    assert p.returncode == 4 and f"{other}/apps/nothing.app" in p.stderr
+    assert p.returncode == 4 and f"there is no app \"nothing\" in {other}/apps" in p.stderr
