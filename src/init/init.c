@@ -24,6 +24,10 @@
  *
  * `r`: FD + 4 is a pipe that becomes the app's descriptor 3.
  *
+ * Over FD also come orders: a command to run beside the app ([Health] Exec=), one at a time, and to kill it. It is a
+ * child of ours like the app, so that it has what the app has and nothing more: namespaces, identity, no
+ * capabilities, no_new_privs, filters, Landlock and limits are all in force here already. Its wait status goes back.
+ *
  * It makes itself non-dumpable before the app exists: otherwise the app could ptrace it, and outlive its own
  * stop. All signals stay blocked for its whole life and are taken one by one: a blocked signal is queued even
  * for pid 1, for which default actions do not exist, and none is lost between the launch and the first wait.
@@ -45,15 +49,17 @@
 enum { SIGSET_BYTES = 8 /* the kernel's sigset_t, include/uapi/asm-generic/signal.h */, FAILED = 125 };
 
 /* The same in src/sandbox/jail.h. */
-enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY };
+enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY, NOTE_CHECKED };
+enum { ORDER_CHECK = 0x5901, ORDER_KILL };
+enum { ORDER_MAX = 4096, ORDER_WORDS = 64 };
 enum { NOTIFY_MAX = 4096 /* bytes of a message, systemd's NOTIFY_BUFFER_MAX */, READY_FD = 3 };
 struct note {
-	int32_t type, value; /* errno, pid, wait status; of a message 0, or the errno why there is none */
+	int32_t type, value; /* errno, pid, wait status (of a check that could not start -errno); of a message 0, or the errno why there is none */
 };
 
 struct app {
 	int sock;
-	int pid;
+	int pid, check; /* check: 0, or that of the command beside the app */
 	int notify, ready; /* -1: none */
 	bool session, namespaced;
 	bool later; /* messages wait until the supervisor reads */
@@ -188,11 +194,102 @@ static void pass_on(struct app *a)
 	}
 }
 
-static void listen_to_app(const struct app *a)
+static void announce(int fd)
 {
-	if (a->notify >= 0 && (raw(__NR_fcntl, a->notify, F_SETOWN, raw(__NR_getpid)) < 0 ||
-			       raw(__NR_fcntl, a->notify, F_SETFL, O_ASYNC | O_NONBLOCK) < 0))
+	if (fd >= 0 && (raw(__NR_fcntl, fd, F_SETOWN, raw(__NR_getpid)) < 0 || raw(__NR_fcntl, fd, F_SETFL, O_ASYNC) < 0))
 		leave(FAILED);
+}
+
+/* --- the command beside the app --- */
+
+static const char *search_path(char **env)
+{
+	for (; *env; env++) {
+		const char *want = "PATH=", *s = *env;
+
+		while (*want && *want == *s)
+			want++, s++;
+		if (!*want)
+			return s;
+	}
+	return "";
+}
+
+/* Returns only when nothing could be executed: the errno. */
+static int execute(char **argv, char **env)
+{
+	const char *dirs = search_path(env);
+	char path[4096];
+	long r, why = -ENOENT;
+
+	if (has(argv[0], '/'))
+		return (int)-raw(__NR_execve, argv[0], argv, env);
+	while (*dirs) {
+		size_t n = 0;
+
+		for (; *dirs && *dirs != ':'; dirs++)
+			if (n < sizeof path - 2)
+				path[n++] = *dirs;
+		dirs += *dirs == ':';
+		path[n++] = '/';
+		for (const char *s = argv[0]; *s && n < sizeof path - 1; s++)
+			path[n++] = *s;
+		path[n] = 0;
+		r = raw(__NR_execve, path, argv, env);
+		if (r != -ENOENT)
+			why = r;
+	}
+	return (int)-why;
+}
+
+/* `text`: words, each ended by a NUL. */
+static void check(struct app *a, char *text, size_t len)
+{
+	const long vfork_flag = 0x4000; /* linux/sched.h */
+	char *argv[ORDER_WORDS + 1];
+	size_t n = 0;
+	long pid;
+
+	for (size_t at = 0; at < len && n < ORDER_WORDS; n++) {
+		argv[n] = text + at;
+		while (text[at])
+			at++;
+		at++;
+	}
+	argv[n] = 0;
+	pid = raw(__NR_clone, vfork_flag | SIGCHLD, 0, 0, 0, 0);
+	if (pid == 0) {
+		(void)raw(__NR_setsid);
+		if (!a->namespaced)
+			(void)raw(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+		set_blocked(0);
+		leave(execute(argv, a->env) == ENOENT ? 127 : 126); /* as a shell does */
+	}
+	if (pid < 0)
+		tell(a->sock, NOTE_CHECKED, (int)pid);
+	else
+		a->check = (int)pid;
+}
+
+static void obey(struct app *a)
+{
+	struct {
+		struct note note;
+		char text[ORDER_MAX];
+	} in;
+	long n, head = sizeof in.note;
+
+	for (;;) {
+		n = raw(__NR_recvfrom, a->sock, &in, sizeof in, MSG_DONTWAIT, 0, 0);
+		if (n == -EINTR)
+			continue;
+		if (n < head)
+			return;
+		if (in.note.type == ORDER_CHECK && !a->check && n > head && !in.text[n - head - 1])
+			check(a, in.text, (size_t)(n - head));
+		else if (in.note.type == ORDER_KILL && a->check)
+			(void)raw(__NR_kill, -a->check, SIGKILL);
+	}
 }
 
 /* --- without a pid namespace --- */
@@ -261,7 +358,7 @@ static void forward(const struct app *a, const siginfo_t *si)
 }
 
 /* True when the app itself has ended. */
-static bool reap(const struct app *a, int *ret_status)
+static bool reap(struct app *a, int *ret_status)
 {
 	bool ended = false;
 	int status = 0;
@@ -271,6 +368,9 @@ static bool reap(const struct app *a, int *ret_status)
 		if (pid == a->pid) {
 			*ret_status = status;
 			ended = true;
+		} else if (pid == a->check) {
+			a->check = 0;
+			tell(a->sock, NOTE_CHECKED, status);
 		}
 	return ended;
 }
@@ -288,9 +388,11 @@ static _Noreturn void serve(struct app *a)
 				pass_on(a);
 			continue;
 		}
-		if (a->notify >= 0 && si.si_signo == SIGIO && si.si_code == SI_KERNEL)
-			pass_on(a);
-		else if (si.si_signo != SIGCHLD)
+		if (si.si_signo == SIGIO && si.si_code == SI_KERNEL) { /* not one that somebody sent */
+			obey(a);
+			if (a->notify >= 0)
+				pass_on(a);
+		} else if (si.si_signo != SIGCHLD)
 			forward(a, &si);
 		else if (reap(a, &status))
 			finish(a, status);
@@ -325,7 +427,8 @@ static _Noreturn void run(int argc, char **argv, char **env)
 	p.fd = a.sock;
 	if (raw(__NR_ppoll, &p, 1, &now, 0, 0) != 0)
 		leave(FAILED);
-	listen_to_app(&a);
+	announce(a.sock);
+	announce(a.notify);
 	start(&a);
 	serve(&a);
 }

@@ -112,5 +112,13 @@ void launch_settle(struct launch *l);
 /* Once the pidfd is dead: the app's own wait status as waitpid(2) gives it, reported by sbxsv-init. -1: unknown, the
  * init was killed itself (then the status of the pidfd is all there is). */
 int launch_exit_status(struct launch *l, int *ret_wstatus);
+/* Runs a command beside the app of a launch that succeeded: a child of sbxsv-init, with all that confines the app and nothing
+ * more. `fn` is called from the loop, once, with its wait status (127: no such program), or with -errno when there was no process
+ * for it; it may not destroy the launch. One at a time: -1 with EBUSY, also while a stopped one has not ended. E2BIG: above
+ * LAUNCH_CHECK_MAX bytes or LAUNCH_CHECK_WORDS words. */
+enum { LAUNCH_CHECK_MAX = 4096, LAUNCH_CHECK_WORDS = 64 };
+typedef void launch_checked_fn(void *data, int wstatus);
+int launch_check(struct launch *l, const struct strv *argv, launch_checked_fn *fn, void *data);
+void launch_check_stop(struct launch *l); /* kills its process group; fn is not called any more */
 /* Frees. Does not kill: the owner has reaped the pidfd. */
 void launch_destroy(struct launch *l);

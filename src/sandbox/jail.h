@@ -15,7 +15,8 @@
 #include <limits.h>
 
 /* The same in src/init/init.c. */
-enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY };
+enum { NOTE_EXEC_FAILED = 0x5801, NOTE_STARTED, NOTE_EXITED, NOTE_NOTIFY, NOTE_CHECKED };
+enum { ORDER_CHECK = 0x5901, ORDER_KILL };
 struct init_note {
 	int32_t type, value;
 };

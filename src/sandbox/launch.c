@@ -25,6 +25,9 @@ struct launch {
 	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds);
 	void (*notified)(void *data, const char *text, size_t len, int error);
 	struct loop *loop;
+	launch_checked_fn *checked; /* NULL: nobody waits for it */
+	void *checked_data;
+	bool checking;
 	int status;
 	struct err *failure;
 	struct launch_done done;
@@ -73,6 +76,13 @@ static bool take_note(struct launch *l, bool *ret_gone)
 		size_t len = (size_t)n - sizeof m.note;
 
 		l->notified(l->data, m.note.value ? NULL : m.text, m.note.value ? 0 : len, m.note.value);
+	} else if (n == sizeof m.note && m.note.type == NOTE_CHECKED) {
+		launch_checked_fn *fn = l->checked;
+
+		l->checked = NULL;
+		l->checking = false;
+		if (fn)
+			fn(l->checked_data, m.note.value);
 	}
 	return true;
 }
@@ -466,6 +476,50 @@ int launch_exit_status(struct launch *l, int *ret_status)
 		return -1;
 	*ret_status = l->status;
 	return 0;
+}
+
+static int order(struct launch *l, int type, const struct strv *words)
+{
+	struct {
+		struct init_note note;
+		char text[LAUNCH_CHECK_MAX];
+	} m = {.note = {.type = type}};
+	size_t at = 0;
+
+	for (size_t i = 0; words && i < words->n; i++) {
+		size_t n = strlen(words->v[i]) + 1;
+
+		if (n > sizeof m.text - at || i >= LAUNCH_CHECK_WORDS) {
+			errno = E2BIG;
+			return -1;
+		}
+		memcpy(m.text + at, words->v[i], n);
+		at += n;
+	}
+	return send(l->sock, &m, sizeof m.note + at, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
+}
+
+int launch_check(struct launch *l, const struct strv *argv, launch_checked_fn *fn, void *data)
+{
+	if (!l->finished || l->checking) {
+		errno = EBUSY;
+		return -1;
+	}
+	if (order(l, ORDER_CHECK, argv) < 0)
+		return -1;
+	if (!l->watch.events) /* what comes over the socket was of no interest so far */
+		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, on_note, l);
+	l->checking = true;
+	l->checked = fn;
+	l->checked_data = data;
+	return 0;
+}
+
+void launch_check_stop(struct launch *l)
+{
+	l->checked = NULL;
+	if (l->checking)
+		(void)order(l, ORDER_KILL, NULL);
 }
 
 void launch_destroy(struct launch *l)

@@ -1,6 +1,6 @@
 /*
  * [Health] of a running app: the first port is asked every Interval=, inside its jail and past the proxy, so that a
- * check counts neither as a connection nor as use. A failed one makes the app unhealthy, an answer makes it well again,
+ * check counts neither as a connection nor as use; or sbxsv-init runs a command beside the app. A failed one makes the app unhealthy, an answer makes it well again,
  * and Retries= failures in a row replace it, as if it had failed by itself.
  *
  * The checks of a launch end with it: none says anything about the next process. What this machine is short of
@@ -10,12 +10,18 @@
 #include "sup/app.h"
 #include "base/clock.h"
 #include "monitor/probe.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/wait.h>
 
 struct health {
 	struct app *app;
 	struct loop_timer next;
 	struct tcp_probe *probe;
-	char *path; /* NULL: tcp */
+	struct strv exec;
+	struct loop_timer deadline; /* of that command; the probe has its own */
+	bool overdue;               /* it was killed and has not ended yet */
+	char *path;                 /* NULL: tcp */
 	int64_t interval_ms, timeout_ms;
 	unsigned retries, failures; /* in a row */
 	uint64_t checks;
@@ -26,18 +32,19 @@ struct health {
 
 static bool works(const struct app *a)
 {
-	return a->state == APP_RUNNING || a->state == APP_UNHEALTHY;
+	return (a->state == APP_RUNNING || a->state == APP_UNHEALTHY) && !a->reaped;
 }
 
 static bool wanted(const struct unit *u)
 {
-	return (u->health_http || u->health_tcp) && u->n_listen;
+	return u->health_exec.n || ((u->health_http || u->health_tcp) && u->n_listen);
 }
 
 static bool is_as_written(const struct health *h, const struct unit *u)
 {
-	return str_eq(h->path, u->health_http) && h->interval_ms == u->health_interval_ms &&
-	       h->timeout_ms == u->health_timeout_ms && h->retries == u->health_retries;
+	return strv_eq(&h->exec, &u->health_exec) && str_eq(h->path, u->health_http) &&
+	       h->interval_ms == u->health_interval_ms && h->timeout_ms == u->health_timeout_ms &&
+	       h->retries == u->health_retries;
 }
 
 static void emit(const struct health *h, const char *message)
@@ -113,18 +120,70 @@ static void on_answer(void *data, enum probe_result r, const char *what)
 		sick(h);
 }
 
+/* --- Exec= --- */
+
+static void on_checked(void *data, int status)
+{
+	struct health *h = data;
+	CLEANUP_FREE char *what = NULL;
+	struct last_exit x = {.status = status};
+	char text[80];
+
+	loop_timer_stop(&h->deadline);
+	if (status < 0) {
+		what = xasprintf("cannot run %s: %s", h->exec.v[0], strerror(-status));
+		on_answer(h, PROBE_UNKNOWN, what);
+		return;
+	}
+	app_text_of_exit(&x, text, sizeof text);
+	what = xasprintf("%s %s%s", h->exec.v[0], text,
+			 WIFEXITED(status) && WEXITSTATUS(status) == 127 ? " (no such program in its jail?)"
+									 : "");
+	on_answer(h, WIFEXITED(status) && WEXITSTATUS(status) == 0 ? PROBE_OK : PROBE_FAILED, what);
+}
+
+static void on_deadline(struct loop_timer *w)
+{
+	struct health *h = w->data;
+	CLEANUP_FREE char *what = xasprintf("%s took longer than %lld ms and was killed", h->exec.v[0],
+					    (long long)h->timeout_ms);
+
+	launch_check_stop(h->app->launch);
+	h->overdue = true;
+	on_answer(h, PROBE_FAILED, what);
+}
+
+static void run_command(struct health *h)
+{
+	CLEANUP_FREE char *what = NULL;
+
+	if (launch_check(h->app->launch, &h->exec, on_checked, h) == 0) {
+		h->overdue = false;
+		loop_timer_start(&h->deadline, h->timeout_ms);
+		return;
+	}
+	what = xasprintf("cannot run %s: %s", h->exec.v[0],
+			 errno == EBUSY ? "that of the last check has not ended yet" : strerror(errno));
+	on_answer(h, errno == EBUSY && h->overdue ? PROBE_FAILED : PROBE_UNKNOWN, what);
+}
+
+/* --- all --- */
+
 static void ask(struct loop_timer *w)
 {
 	struct health *h = w->data;
 	struct app *a = h->app;
-	struct probe_config c = {.port = a->unit->listen[0].app_port,
-				 .http_path = h->path,
-				 .timeout_ms = h->timeout_ms,
-				 .connect = network_connect,
-				 .data = a};
+	struct probe_config c = {
+		.http_path = h->path, .timeout_ms = h->timeout_ms, .connect = network_connect, .data = a};
 
-	if (works(a))
-		h->probe = probe_start(a->sup->loop, &c, on_answer, h);
+	if (!works(a))
+		return;
+	if (h->exec.n) {
+		run_command(h);
+		return;
+	}
+	c.port = a->unit->listen[0].app_port;
+	h->probe = probe_start(a->sup->loop, &c, on_answer, h);
 }
 
 void health_begin(struct app *a)
@@ -137,6 +196,8 @@ void health_begin(struct app *a)
 	h = a->health = xcalloc(1, sizeof *h);
 	h->app = a;
 	h->path = xstrdup(u->health_http);
+	strv_copy(&h->exec, &u->health_exec);
+	loop_timer_init(a->sup->loop, &h->deadline, on_deadline, h);
 	h->interval_ms = u->health_interval_ms;
 	h->timeout_ms = u->health_timeout_ms;
 	h->retries = u->health_retries;
@@ -163,7 +224,11 @@ void health_release(struct app *a)
 	if (!h)
 		return;
 	loop_timer_stop(&h->next);
+	loop_timer_stop(&h->deadline);
+	if (h->exec.n && a->launch)
+		launch_check_stop(a->launch);
 	probe_stop(h->probe);
+	strv_clear(&h->exec);
 	free(h->path);
 	free(h->last);
 	free(h);

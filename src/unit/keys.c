@@ -147,7 +147,7 @@ static const struct unit_key unit_rows[] = {
 
 	U("Health", "Http", K_URLPATH, health_http, "", "path that must answer with a status below 500", LIVE),
 	U("Health", "Tcp", K_BOOL, health_tcp, "no", "the first port must accept", LIVE),
-	U("Health", "Exec", K_WORDS, health_exec, "", "command inside the jail that must succeed", LIVE, LATER),
+	U("Health", "Exec", K_WORDS, health_exec, "", "command inside the jail that must succeed", LIVE),
 	U("Health", "Interval", K_MS, health_interval_ms, "10s", "time between checks", LIVE, RANGE(100, 86400000)),
 	U("Health", "Timeout", K_MS, health_timeout_ms, "5s", "a check that takes longer failed", LIVE, RANGE(10, 86400000)),
 	U("Health", "Retries", K_UINT, health_retries, "3", "failed checks in a row after which the app is restarted", LIVE, RANGE(1, 1000)),

@@ -199,6 +199,16 @@ static void check_limits(const struct validate *v)
 		   "a negative Nice= works only under a supervisor that runs as root");
 }
 
+/* It goes to the jail in one message, see LAUNCH_CHECK_MAX of src/sandbox/backend.h. */
+static bool check_is_too_long(const struct strv *argv)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < argv->n; i++)
+		n += strlen(argv->v[i]) + 1;
+	return argv->n > 64 || n > 4096;
+}
+
 static void check_health(const struct validate *v)
 {
 	const struct unit *u = v->u;
@@ -210,6 +220,8 @@ static void check_health(const struct validate *v)
 		at(v, exec ? exec : tcp, "Http=, Tcp= and Exec= exclude each other");
 	else if ((http || tcp) && !u->n_listen)
 		at(v, http ? http : tcp, "%s= needs a Listen= in [Network]", http ? "Http" : "Tcp");
+	if (exec && check_is_too_long(&u->health_exec))
+		at(v, exec, "Exec= is longer than 64 words or 4096 bytes: put it into a script");
 	if (u->watchdog_ms && u->enforce == UNIT_ENFORCE_OFF)
 		at(v, set_in(v, "Health", "WatchdogSec"),
 		   "WatchdogSec= needs a jail, which Enforce=off does not make: only there is it sure who sent a message");

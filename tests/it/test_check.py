@@ -62,10 +62,10 @@ def test_two_units_with_one_port(inst):
 
 
 def test_keys_that_are_not_in_force_yet(inst):
-    inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n[Health]\nExec=/health\n"
-                         "[Network]\nListen=4810\n", mark=False)
+    inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n"
+                         "[Network]\nListen=4810\nAsk=yes\n", mark=False)
     out = inst.ok("check", "a")
-    assert "note: " in out and "[Health] Exec=" in out and "not in force yet" in out
+    assert "note: " in out and "[Network] Ask=" in out and "not in force yet" in out
     assert json.loads(inst.ok("check", "--json", "a"))["notes"]
 
 

@@ -1,4 +1,5 @@
-"""[Health] Http= and Tcp=: an app that stops answering is unhealthy, and is replaced after Retries= failures."""
+"""[Health]: an app that stops answering is unhealthy, and is replaced after Retries= failures."""
+import json
 import os
 import signal
 import time
@@ -245,7 +246,142 @@ def test_stop_and_restart_while_unhealthy(inst, free_port):
     inst.wait_state("web", "running")
 
 
-def test_exec_is_still_said_to_be_without_effect(inst, free_port):
-    serve(inst, "web", free_port(), "[Health]\nExec=/bin/true\n")
-    out = inst.ok("check", "web")
-    assert "[Health] Exec=" in out and "not in force yet" in out
+# --- Exec= ---
+
+IDLE = "import os, time\nopen('starts', 'a').write('x\\n')\ntime.sleep(1000)\n"
+EXEC = "[Health]\nExec=/bin/sh check.sh\nInterval=200ms\nTimeout=5s\nRetries=3\n"
+
+
+def idle(inst, name, script, health=EXEC, more="", app=IDLE):
+    d = inst.app_dir(name, {"app.py": app, "check.sh": script})
+    inst.write_unit(name, f"[App]\nExec={PYTHON} app.py\nWorkingDirectory={d}\n{health}{more}")
+    return d
+
+
+@pytest.mark.parametrize("enforce", ["required", "off"])
+def test_exec_well_sick_and_replaced(inst, enforce):
+    d = idle(inst, "svc", "echo checked >> asked\nexec test ! -e sick\n", more=f"[Sandbox]\nEnforce={enforce}\n")
+    inst.foreground()
+    first = inst.wait_state("svc", "running")["pid"]
+    s = checks(inst, "svc", 3)
+    assert s["state"] == "running" and s["health"]["last"] == "/bin/sh exited with status 0"
+    assert len(lines(d, "asked")) >= 3
+    inst.user_file(os.path.join(d, "sick"), "")
+    wait_for(lambda: len(lines(d, "starts")) == 2, GENEROUS)
+    os.unlink(os.path.join(d, "sick"))
+    wait_for(lambda: inst.peek("svc")["state"] == "running" and inst.peek("svc")["launches"] == 2, GENEROUS)
+    assert inst.peek("svc")["pid"] != first
+    stop = [e for e in inst.events("svc", "state") if e["state"] == "stopping"][0]
+    assert stop["reason"] == "3 health checks in a row failed: /bin/sh exited with status 1"
+    assert checks(inst, "svc", 2)["health"]["healthy"]
+
+
+def test_exec_has_what_the_app_has_and_nothing_more(inst, tmp_path):
+    """Every mark of confinement that the kernel shows is compared between the app and the check, and a few are tried."""
+    facts = """
+import json, os, resource, socket, sys
+out = {}
+for l in open("/proc/self/status"):
+    k, v = l.rstrip("\\n").split(":", 1)
+    if k in ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters", "SigBlk"):
+        out[k] = v.split()
+for n in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
+    out[n] = os.readlink("/proc/self/ns/" + n)
+for n in dir(resource):
+    if n.startswith("RLIMIT_"): out[n] = resource.getrlimit(getattr(resource, n))
+out["env"] = sorted(os.environ)
+out["cwd"] = os.getcwd()
+def tried(fn):
+    try: fn(); return "done"
+    except OSError as e: return e.errno
+out["write"] = tried(lambda: open(os.path.expanduser("~/new"), "w"))
+out["etc"] = tried(lambda: open("/etc/new", "w"))
+out["ssh"] = tried(lambda: os.listdir(os.path.expanduser("~/.ssh")))
+out["packet"] = tried(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+out["mount"] = tried(lambda: os.chroot("/tmp"))
+out["host"] = os.path.exists(sys.argv[2])
+json.dump(out, open(sys.argv[1] + ".new", "w"), sort_keys=True)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+    mark = tmp_path / "of-the-host"
+    mark.write_text("x")
+    d = inst.app_dir("svc", {"facts.py": facts, "app.py": f"import os, time\nos.system('{PYTHON} facts.py app {mark}')\ntime.sleep(1000)\n"})
+    inst.write_unit("svc", f"[App]\nExec={PYTHON} app.py\nWorkingDirectory={d}\n[Limits]\nOpenFiles=77\nTasks=50\n"
+                           f"[Health]\nExec={PYTHON} facts.py check {mark}\nInterval=200ms\nTimeout=20s\n")
+    inst.foreground()
+    inst.wait_state("svc", "running")
+    wait_for(lambda: os.path.exists(f"{d}/app") and os.path.exists(f"{d}/check"), GENEROUS)
+    app, check = json.load(open(f"{d}/app")), json.load(open(f"{d}/check"))
+    for e in (app, check):
+        e["env"] = [k for k in e["env"] if k not in ("OLDPWD", "PWD", "SHLVL", "_")]  # of the shell of os.system()
+    assert app == check
+    assert check["CapEff"] == ["0000000000000000"] and check["NoNewPrivs"] == ["1"] and check["Seccomp"] == ["2"]
+    assert check["write"] != "done" and check["etc"] != "done" and check["packet"] != "done" and check["mount"] != "done"
+    assert not check["host"] and check["RLIMIT_NOFILE"] == [77, 77]
+
+
+def test_exec_that_hangs_is_killed_with_all_of_its_group(inst):
+    d = idle(inst, "svc", "sleep 1000 & sleep 1000\n", "[Health]\nExec=/bin/sh check.sh\nInterval=100ms\nTimeout=400ms\nRetries=1000\n")
+    inst.foreground()
+    inst.wait_state("svc", "unhealthy")
+    s = checks(inst, "svc", 3)
+    assert "took longer than 400 ms and was killed" in s["health"]["last"] and s["launches"] == 1
+    assert s["processes"] <= 5, s["processes"]  # the init, the app, and those of one check
+    inst.ok("stop", "svc")
+    assert not [p for p in inst.alive() if p not in {q.pid for q in inst.procs}]
+    assert len(lines(d, "starts")) == 1
+
+
+def test_exec_by_name_and_one_that_is_not_there(inst):
+    d = inst.app_dir("named", {"app.py": IDLE})
+    inst.write_unit("named", f"[App]\nExec={PYTHON} app.py\nWorkingDirectory={d}\n[Health]\nExec=true\nInterval=100ms\n")
+    d = inst.app_dir("absent", {"app.py": IDLE})
+    inst.write_unit("absent", f"[App]\nExec={PYTHON} app.py\nWorkingDirectory={d}\n"
+                              "[Health]\nExec=no-such-program-here\nInterval=100ms\nRetries=1000\n")
+    inst.foreground()
+    inst.wait_state("named", "running")
+    assert checks(inst, "named", 3)["health"]["last"] == "true exited with status 0"
+    s = inst.wait_state("absent", "unhealthy")
+    assert "exited with status 127 (no such program" in s["reason"]
+    assert inst.peek("named")["state"] == "running"
+
+
+def test_exec_output_is_in_the_log_and_an_app_that_ends_ends_its_check(inst):
+    d = idle(inst, "svc", "echo the check speaks\nsleep 1000\n", "[Health]\nExec=/bin/sh check.sh\nInterval=100ms\nTimeout=60s\n",
+             app="import os, time\nopen('starts', 'a').write('x\\n')\nwhile not os.path.exists('die'): time.sleep(0.05)\nos._exit(3)\n")
+    inst.foreground()
+    inst.wait_state("svc", "running")
+    wait_for(lambda: "the check speaks" in inst.log("svc"), GENEROUS)
+    inst.user_file(os.path.join(d, "die"), "")
+    wait_for(lambda: len(lines(d, "starts")) >= 2, GENEROUS)
+    e = inst.events("svc", "exit")[0]
+    assert e["code"] == 3 and not inst.events("svc", "health")
+
+
+def test_exec_comes_with_a_reload(inst):
+    d = idle(inst, "svc", "exit 0\n", health="")
+    inst.foreground()
+    first = inst.wait_state("svc", "running")["pid"]
+    idle(inst, "svc", "exit 0\n")
+    inst.ok("reload")
+    s = checks(inst, "svc", 2)
+    assert s["pid"] == first and s["health"]["healthy"]
+    idle(inst, "svc", "exit 0\n", health="")
+    inst.ok("reload")
+    assert inst.peek("svc")["pid"] == first and "health" not in inst.peek("svc")
+    assert len(lines(d, "starts")) == 1
+
+
+def test_exec_together_with_notify_and_a_stopped_supervisor(inst):
+    idle(inst, "svc", "exec systemd-notify --status=checked\n",
+         health="[Ready]\nType=notify\n" + EXEC.replace("Timeout=5s\nRetries=3", "Timeout=2s\nRetries=1"),
+         app="import os, socket, time\nsocket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1', os.environ['NOTIFY_SOCKET'])\ntime.sleep(1000)\n")
+    inst.foreground()
+    first = inst.wait_state("svc", "running")["pid"]
+    checks(inst, "svc", 2)
+    os.kill(inst.procs[-1].pid, signal.SIGSTOP)
+    time.sleep(5)
+    os.kill(inst.procs[-1].pid, signal.SIGCONT)
+    s = checks(inst, "svc", 2)
+    assert s["pid"] == first and s["state"] == "running" and s["notify"]["status"] == "checked"
+    assert s["notify"]["ignored"] == 0

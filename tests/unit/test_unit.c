@@ -398,7 +398,7 @@ static void test_every_key(void **state)
 static void test_not_in_force(void **state)
 {
 	CLEANUP_UNIT struct unit *u =
-		good(BASE LISTEN "[Health]\nExec=/h\n[Limits]\nMemory=1G\n");
+		good(BASE LISTEN "Ask=yes\n#\n[Limits]\nMemory=1G\n");
 	CLEANUP_UNIT struct unit *session = good(BASE LISTEN "[App]\nMode=session\n");
 	CLEANUP_UNIT struct unit *backend = good(BASE "[Sandbox]\nBackend=bwrap\n");
 	CLEANUP_UNIT struct unit *bind = good(BASE "[Sandbox]\nBindPolicy=declared\n");
@@ -412,8 +412,8 @@ static void test_not_in_force(void **state)
 
 	(void)state;
 	assert_int_equal(u->not_in_force.n, 2);
-	assert_string_equal(u->not_in_force.v[0], "t.app:9 [Limits] Memory= is read but not in force yet");
-	assert_string_equal(u->not_in_force.v[1], "t.app:7 [Health] Exec= is read but not in force yet");
+	assert_string_equal(u->not_in_force.v[0], "t.app:6 [Network] Ask= is read but not in force yet");
+	assert_string_equal(u->not_in_force.v[1], "t.app:9 [Limits] Memory= is read but not in force yet");
 	assert_null(unit_not_startable(u));
 	assert_string_equal(
 		why, "t.app:7 [App] Mode=session is read but not in force yet: the app is not started");
