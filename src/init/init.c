@@ -54,15 +54,16 @@ enum { ORDER_CHECK = 0x5901, ORDER_KILL };
 enum { ORDER_MAX = 4096, ORDER_WORDS = 64 };
 enum { NOTIFY_MAX = 4096 /* bytes of a message, systemd's NOTIFY_BUFFER_MAX */, READY_FD = 3 };
 struct note {
-	int32_t type, value; /* errno, pid, wait status (of a check that could not start -errno); of a message 0, or the errno why there is none */
+	int32_t type,
+		value; /* errno, pid, wait status (of a check that could not start -errno); of a message 0, or the errno why there is none */
 };
 
 struct app {
 	int sock;
-	int pid, check; /* check: 0, or that of the command beside the app */
+	int pid, check;    /* check: 0, or that of the command beside the app */
 	int notify, ready; /* -1: none */
 	bool session, namespaced;
-	bool later; /* messages wait until the supervisor reads */
+	bool later;  /* messages wait until the supervisor reads */
 	char **argv; /* [0] the program's path, then its own argv */
 	char **env;
 };
@@ -180,7 +181,10 @@ static void pass_on(struct app *a)
 
 	while (!(a->later = !supervisor_reads(a))) {
 		struct iovec v = {out.text, sizeof out.text};
-		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+		struct msghdr m = {.msg_iov = &v,
+				   .msg_iovlen = 1,
+				   .msg_control = control,
+				   .msg_controllen = sizeof control};
 
 		n = raw(__NR_recvmsg, a->notify, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 		if (n == -EINTR)
@@ -196,7 +200,8 @@ static void pass_on(struct app *a)
 
 static void announce(int fd)
 {
-	if (fd >= 0 && (raw(__NR_fcntl, fd, F_SETOWN, raw(__NR_getpid)) < 0 || raw(__NR_fcntl, fd, F_SETFL, O_ASYNC) < 0))
+	if (fd >= 0 && (raw(__NR_fcntl, fd, F_SETOWN, raw(__NR_getpid)) < 0 ||
+			raw(__NR_fcntl, fd, F_SETFL, O_ASYNC) < 0))
 		leave(FAILED);
 }
 

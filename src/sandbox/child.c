@@ -103,9 +103,12 @@ static int high_copy(struct child *c, int fd)
  * 6: $NOTIFY_SOCKET; 7: the app's readiness pipe. Everything else is closed. */
 void child_stdio(struct child *c)
 {
-	const int from[] = {high_copy(c, c->io->stdin_fd),  high_copy(c, c->io->stdout_fd),
-			    high_copy(c, c->io->stderr_fd), high_copy(c, c->sock),
-			    high_copy(c, c->io->init_fd),   c->listener < 0 ? -1 : high_copy(c, c->listener),
+	const int from[] = {high_copy(c, c->io->stdin_fd),
+			    high_copy(c, c->io->stdout_fd),
+			    high_copy(c, c->io->stderr_fd),
+			    high_copy(c, c->sock),
+			    high_copy(c, c->io->init_fd),
+			    c->listener < 0 ? -1 : high_copy(c, c->listener),
 			    c->notify < 0 ? -1 : high_copy(c, c->notify),
 			    c->io->ready_fd <= 0 ? -1 : high_copy(c, c->io->ready_fd)};
 

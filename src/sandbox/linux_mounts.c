@@ -349,10 +349,10 @@ static void make_notify(struct child *c, int dev)
 	const int on = 1;
 
 	_Static_assert(sizeof PLAN_NOTIFY_SOCKET - sizeof "/dev/" < sizeof to.sun_path, "fits");
-	(void)strcpy(to.sun_path, PLAN_NOTIFY_SOCKET + sizeof "/dev/" - 1);
+	(void)strcpy(to.sun_path, &PLAN_NOTIFY_SOCKET[sizeof "/dev/" - 1]);
 	c->notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (c->notify < 0 || setsockopt(c->notify, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 || fchdir(dev) < 0 ||
-	    bind(c->notify, (struct sockaddr *)&to, sizeof to) < 0)
+	if (c->notify < 0 || setsockopt(c->notify, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0 ||
+	    fchdir(dev) < 0 || bind(c->notify, (struct sockaddr *)&to, sizeof to) < 0)
 		child_fail(c, "notify", errno, "cannot make", PLAN_NOTIFY_SOCKET);
 }
 

@@ -254,6 +254,7 @@ void plan_sockets(struct plan_ctx *c)
 {
 	decide(c);
 	if (c->plan->notify && !c->plan->unix_sockets)
-		plan_problem(c, NULL, "%s needs Unix sockets inside the jail, and these are %s",
-			     c->u->ready == UNIT_READY_NOTIFY ? "Type=notify" : "WatchdogSec=", c->plan->unix_why);
+		plan_problem(
+			c, NULL, "%s needs Unix sockets inside the jail, and these are %s",
+			c->u->ready == UNIT_READY_NOTIFY ? "Type=notify" : "WatchdogSec=", c->plan->unix_why);
 }

@@ -54,7 +54,9 @@ static void add_refusals(const struct app *a, struct strbuf *b, struct strbuf *t
 		CLEANUP_FREE char *command = violations_command(a, v);
 
 		strbuf_addf(b, "\n%s%s %.900s", n++ ? "  " : "refused: ", js_str(v, "operation"),
-			    path ? path : host ? host : "?");
+			    path   ? path
+			    : host ? host
+				   : "?");
 		if (js_int_or(v, "port", 0))
 			strbuf_addf(b, ":%lld", (long long)js_int_or(v, "port", 0));
 		strbuf_addf(b, " (%.300s)", rule ? rule : "?");
@@ -181,7 +183,8 @@ void explain_late(struct app *a)
 	}
 	if (notices_waiting_for(a)) {
 		app_say(a, "does it need longer? [Ready] Timeout=, or EXTEND_TIMEOUT_USEC= of sd_notify(3)",
-			"not ready within %lld ms: %s", (long long)(clk_mono_ms() - a->since_ms), notices_waiting_for(a));
+			"not ready within %lld ms: %s", (long long)(clk_mono_ms() - a->since_ms),
+			notices_waiting_for(a));
 		return;
 	}
 	if (!l) {

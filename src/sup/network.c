@@ -239,7 +239,8 @@ void network_attach(struct app *a, struct launch_done *done)
 
 	if (done->netns_fd < 0)
 		return;
-	if (a->unit->ready == UNIT_READY_HTTP || a->unit->health_http || a->unit->health_tcp) { /* the proxy's control takes the originals */
+	if (a->unit->ready == UNIT_READY_HTTP || a->unit->health_http ||
+	    a->unit->health_tcp) { /* the proxy's control takes the originals */
 		a->userns_fd = fcntl(done->userns_fd, F_DUPFD_CLOEXEC, 3);
 		a->netns_fd = fcntl(done->netns_fd, F_DUPFD_CLOEXEC, 3);
 	}

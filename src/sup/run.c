@@ -229,9 +229,11 @@ static struct plan *make_plan(struct app *a, struct err **e)
 static int start_process(struct app *a, const struct backend *b, const struct plan *p, struct err **e)
 {
 	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1, ready = -1;
-	struct launch_io io = {
-		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true,
-		.audit = violations_mode(a, p), .listening = violations_listening};
+	struct launch_io io = {.init_fd = a->sup->init_fd,
+			       .supervisor_pidfd = a->sup->self_pidfd,
+			       .new_session = true,
+			       .audit = violations_mode(a, p),
+			       .listening = violations_listening};
 	struct network_plan net;
 
 	if (null_fd < 0)

@@ -115,7 +115,8 @@ static void check_ready(const struct validate *v)
 		at(v, path, "Path= needs Type=http");
 	if (v->u->ready == UNIT_READY_NOTIFY && v->u->enforce == UNIT_ENFORCE_OFF)
 		at(v, type,
-		   "Type=notify needs a jail, which Enforce=off does not make: only there is it sure who sent a message. "
+		   "Type=notify needs a jail, which Enforce=off does not make: only there is it sure who "
+		   "sent a message. "
 		   "Use Type=fd");
 }
 
@@ -224,7 +225,8 @@ static void check_health(const struct validate *v)
 		at(v, exec, "Exec= is longer than 64 words or 4096 bytes: put it into a script");
 	if (u->watchdog_ms && u->enforce == UNIT_ENFORCE_OFF)
 		at(v, set_in(v, "Health", "WatchdogSec"),
-		   "WatchdogSec= needs a jail, which Enforce=off does not make: only there is it sure who sent a message");
+		   "WatchdogSec= needs a jail, which Enforce=off does not make: only there is it sure who "
+		   "sent a message");
 }
 
 static bool below_any(const char *path, const struct unit_list *dirs)
