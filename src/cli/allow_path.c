@@ -72,7 +72,7 @@ static int add(struct path_wish *w, const char *key, const char *path)
 	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
 	struct stat st;
 
-	if (!*path || strpbrk(full, "\r\n") || strstr(full, "$PORT") || full[strlen(full) - 1] == ' ')
+	if (!*path || strpbrk(full, "\r\n") || strstr(full, "$PORT") || strchr(" \t", full[strlen(full) - 1]))
 		return cli_fail(CLI_USAGE, "a path like this cannot be written into a unit");
 	if (w->n == PATHS_MAX)
 		return cli_fail(CLI_USAGE, "at most %d paths at once", PATHS_MAX);

@@ -173,6 +173,19 @@ static bool is_guarded(enum plan_access access, const char *reason)
 	return access == PLAN_HIDE && (str_starts(reason, "secret place") || str_starts(reason, "sbxsv"));
 }
 
+/* A directory of PATH, or in one: people run programs from there, and a hostile app would like its owner to forget that. */
+static bool is_of_programs(const char *path)
+{
+	const char *list = getenv("PATH");
+	CLEANUP_FREE char *dirs = xstrdup(list ? list : "");
+	char *save = NULL;
+
+	for (char *d = strtok_r(dirs, ":", &save); d; d = strtok_r(NULL, ":", &save))
+		if (path_is_below(path, d))
+			return true;
+	return false;
+}
+
 /* Would Read= or Write= of it be taken? What guard.c says when it knows the whole unit decides; this is for a hint. */
 static bool grantable(const struct judge *j, const char *path, bool write)
 {
@@ -180,7 +193,7 @@ static bool grantable(const struct judge *j, const char *path, bool write)
 
 	if (plan_never(path, write) || (home && path_is_below(home, path)))
 		return false;
-	if (write && home && plan_is_login(home, path))
+	if (write && ((home && plan_is_login(home, path)) || is_of_programs(path)))
 		return false;
 	for (uint32_t i = 0; i < j->n; i++) {
 		const char *at = j->text + j->v[i].path;
@@ -190,6 +203,14 @@ static bool grantable(const struct judge *j, const char *path, bool write)
 			return false;
 	}
 	return true;
+}
+
+/* Can it be a value of a unit, and be typed? What is shown escaped would name another path when it is pasted. */
+static bool can_be_written(const char *path)
+{
+	CLEANUP_FREE char *safe = str_escape(path, strlen(path));
+
+	return strcmp(safe, path) == 0 && !strchr(" \t\\", path[strlen(path) - 1]) && !strstr(path, "$PORT");
 }
 
 /* As one word of a shell. Owned by caller. */
@@ -264,6 +285,8 @@ char *judge_hint(const struct judge *j, const char *app, enum judge_want want, c
 	if (of_place)
 		return of_place;
 	if (a.reason && !a.empty && is_guarded(a.access, a.reason))
+		return NULL;
+	if (!can_be_written(path))
 		return NULL;
 	if (path_is_below(path, "/dev"))
 		return app ? xasprintf("Device=%s in [Sandbox] of its unit", path) : NULL;

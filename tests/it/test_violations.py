@@ -313,6 +313,34 @@ def test_what_is_never_granted_is_refused_with_the_reason(inst, outside):
     assert os.listdir(f"{inst.unit_path('app')}.d") == before
 
 
+def test_a_hint_is_one_that_can_be_typed(inst, outside):
+    """Pasted into a shell, a hint grants what was refused and does nothing else; where no unit can name the path, or the command
+    would be refused, there is none."""
+    d = inst.app_dir("app")
+    typed = ["a; touch typed", "-rf", "q'; touch typed; '", "$(touch typed)", "`touch typed`", "sp ace", "pct%n", "~x", "#c", "back\\s", 'd"q', "star*",
+             "$HOME", "{a,b}", "!x", "a&touch typed", "uml\u00e4ut"]
+    untyped = ["new\nline", "esc\x1b[31m", "r\rr", "broken\udcff", "blank ", "tab\t", "$PORT", "slash\\"]
+    for name in typed + untyped:
+        inst.user_file(os.path.join(outside.dir, name), "x\n")
+    paths = [os.path.join(outside.dir, n) for n in typed + untyped]
+    inst.user_file(f"{d}/app.py", f"import sys\nbad = 0\nfor p in {paths!r}:\n  try:\n    open(p).close()\n  except OSError:\n    bad += 1\n"
+                                  "print('missing', bad, flush=True)\nsys.exit(1)\n")
+    write_unit(inst, "app", d, f"{harness.PYTHON} {d}/app.py")
+    inst.up()
+    inst.wait_state("app", "failed", timeout=30)
+    hints = {v["path"]: v.get("hint") for v in refused(inst, "app")}
+    assert len(hints) == len(paths), hints
+    for name in typed:
+        hint = hints[os.path.join(outside.dir, name)]
+        assert hint.startswith("sbxsv allow app --read "), hint
+        r = subprocess.run(["/bin/sh", "-c", f'sbxsv() {{ printf "%s\\n" "$#" "$4"; }}\n{hint}'], cwd=d, capture_output=True, text=True)
+        assert r.stdout == f"4\n{os.path.join(outside.dir, name)}\n" and not r.stderr, (hint, r)
+        assert inst.sbxsv("allow", "app", "--read", os.path.join(outside.dir, name)).code in (0, 1), name  # 1: it fails again
+    assert not os.path.exists(f"{d}/typed")
+    assert sum(h is None for h in hints.values()) == len(untyped), hints
+    harness.wait_for(lambda: f"missing {len(untyped)}" in inst.log("app"), 30, "what was allowed")
+
+
 # --- exec ---
 
 def exec_argv(inst, *options):
@@ -336,3 +364,16 @@ def test_exec_says_what_was_refused_and_reports(inst, outside):
     r = inst.sbxsv(*exec_argv(inst, "--violations", "off"), "/bin/cat", outside.file, cwd=d)
     assert r.code == 1 and "refused" not in r.err
     assert inst.sbxsv(*exec_argv(inst, "--violations", "some"), "/bin/true", cwd=d).code == 2
+
+
+def test_no_hint_lets_an_app_write_where_people_run_programs_from(inst, outside):
+    d = inst.app_dir("box")
+    tools = f"{outside.dir}/tools"
+    inst._own_dir(tools)
+    env = {"PATH": f"{tools}:/usr/bin:/bin"}
+    for name in "tools/new", "tools/ls", "new":
+        if name == "tools/ls":
+            inst.user_file(f"{tools}/ls", "x\n")
+        r = inst.sbxsv(*exec_argv(inst), "/bin/sh", "-c", f"echo x > {outside.dir}/{name}", cwd=d, env=env)
+        assert r.code and f"refused: file-write {outside.dir}/{name}" in r.err, r
+        assert ("to allow it" in r.err) == (name == "new"), r
