@@ -5,6 +5,7 @@
 #include "proxy/dns.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
+#include "proxy/hang.h"
 #include "proxy/loopback.h"
 #include "proxy/tally.h"
 #include <errno.h>
@@ -392,6 +393,7 @@ static void on_message(void *data, const struct js *m, int *fds, size_t n)
 	struct proxy *p = data;
 	const char *type = js_str(m, "t");
 
+	hang_progress();
 	if (str_eq(type, "hello")) {
 		on_hello(p, m, fds, n);
 		return;

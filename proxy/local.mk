@@ -12,6 +12,7 @@ libproxy_a_SOURCES = \
 	proxy/dns.c proxy/dns.h proxy/dns_internal.h proxy/dns_report.c proxy/dns_tcp.c \
 	proxy/egress.c proxy/egress.h \
 	proxy/forward.c proxy/forward.h \
+	proxy/hang.c proxy/hang.h \
 	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
 	proxy/hosts.c proxy/hosts.h \
 	proxy/http.c \

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "proxy/alone.h"
 #include "proxy/control.h"
+#include "proxy/hang.h"
 #include "proxy/harden.h"
 #include "policy/local.h"
 #include <errno.h>
@@ -250,6 +251,7 @@ static int worker_run(const struct options *o)
 		log_error("%s", err_msg(e));
 		return 1;
 	}
+	hang_watch(p.loop);
 	if (harden_confine(&o->harden, o->resolv_conf, &e) < 0) {
 		log_error("%s", err_msg(e));
 		return 1;

@@ -78,6 +78,11 @@ void loop_run(struct loop *l)
 	ev_run(l->ev, 0);
 }
 
+uint64_t loop_turns(const struct loop *l)
+{
+	return ev_iteration(l->ev);
+}
+
 void loop_break(struct loop *l)
 {
 	ev_break(l->ev, EVBREAK_ALL);

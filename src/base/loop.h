@@ -19,6 +19,7 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 struct loop *loop_create(unsigned flags); /* NULL with errno */
 void loop_destroy(struct loop *l);
 void loop_run(struct loop *l); /* until loop_break() */
+uint64_t loop_turns(const struct loop *l); /* of loop_run() so far; async-signal-safe */
 void loop_break(struct loop *l);
 int64_t loop_now_ms(struct loop *l); /* monotonic, cached for this iteration */
 

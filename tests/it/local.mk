@@ -19,6 +19,10 @@ check_PROGRAMS += proxy_quick
 proxy_quick_SOURCES = proxy/main.c tests/lib/quick_timers.c
 proxy_quick_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=loop_timer_start
 proxy_quick_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
+check_PROGRAMS += proxy_hang
+proxy_hang_SOURCES = proxy/main.c tests/lib/hang.c
+proxy_hang_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=request_parse -Wl,--wrap=setitimer
+proxy_hang_LDADD = $(PROXY_LIBS) $(BASE_LIBS)
 # real servers and real clients
 EXTRA_DIST += tests/lib/services.py tests/lib/wiretap.py tests/it/clients/Get.java tests/it/clients/get.go tests/it/clients/get.mjs \
 	tests/it/clients/get.py

@@ -12,8 +12,10 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import alone
 import harness
+import netlab
 import netsup
 from alone import Alone, ask, connect
+from test_proxy_egress import Setup
 
 
 unconfined = pytest.mark.skipif(alone.sanitized(), reason="a build with sanitizers does not confine itself")
@@ -123,3 +125,27 @@ def test_under_the_supervisor(lab, sup):
     assert sup.run("box", "result = connect('b.test:443')")[0] == 403
     after = sup.status()["supervisor"]["proxy"]
     assert after["pid"] != pid and after["restarts"] == before["restarts"] + 1
+
+
+@netlab.isolated
+def test_a_hanging_proxy_ends_itself():
+    """... and names the app; one that has much to do, and gets on with it, does not."""
+    with netlab.Lab() as lab:
+        lab.dns({"a.test": ["11.2.0.10"]})
+        lab.http_site("a.test", "11.2.0.10")
+        s = Setup(lab, program="proxy_hang", allow=["a.test"])
+
+        def used():
+            with open(f"/proc/{s.proxy.proc.pid}/stat") as f:
+                fields = f.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        while used() < 0.5:  # the watch of this one looks every 0.1 s
+            for _ in range(50):
+                with s.open() as c:
+                    c.sendall(b"GET http://b.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n")
+                    assert c.recv(12) == b"HTTP/1.1 403"
+        c = s.open()
+        c.sendall(b"HANG")
+        assert s.proxy.proc.wait(60) == -signal.SIGABRT
+        assert os.pread(s.proxy.crash_fd, 7, 0) == b"\1notes\0"
+        c.close()
