@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 const struct command *const cli_commands[] = {
-	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_cat,   &cmd_status, &cmd_start,
+	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_edit, &cmd_cat, &cmd_enable, &cmd_disable, &cmd_remove,   &cmd_status, &cmd_start,
 	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
 	&cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
 	&cmd_ports,  &cmd_violations, &cmd_import, &cmd_version, &cmd_help,  NULL,
@@ -11,19 +11,11 @@ const struct command *const cli_commands[] = {
 const struct cli_planned cli_planned[] = {
 	{"autostart",
 	 "starting at login is not set up by sbxsv yet; run sbxsv up from your session's start-up"},
-	{"disable",
-	 "write Enabled=no into the unit's [App] section: the app is stopped when the unit is saved, and not "
-	 "started with the supervisor"},
-	{"edit",
-	 "open the unit with your editor (sbxsv status APP names the file), save it, and run: sbxsv check"},
-	{"enable", "write Enabled=yes into the unit's [App] section, or remove the Enabled= line"},
 	{"learn",
 	 "rules are not learned from what an app tries yet; sbxsv violations APP shows what was refused, and "
 	 "what would allow it"},
 	{"mcp", "there is no MCP server for sbxsv itself yet"},
 	{"ps", "the processes of one app are not listed yet; sbxsv status APP shows how many there are"},
-	{"remove",
-	 "delete the unit file (sbxsv status APP names it): the app is stopped; its log and data stay"},
 	{"run", "apps with Mode=stdio are not started yet"},
 	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
 	{"suggest",

@@ -1,6 +1,9 @@
 /* start, stop, restart, kill, reload: one request for each app, the worst exit code wins. */
 #include "cli/remote.h"
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 enum { OPT_ALL = CLI_LONG, OPT_NO_WAIT };
 
@@ -48,6 +51,61 @@ static int one(struct ctl_client *cl, const char *verb, const char *app, bool wa
 	return CLI_OK;
 }
 
+/* Several apps: each request waits for its app, so each has a process and a connection of its own. */
+#define AT_ONCE_MAX 16
+
+static int child(struct cli *c, const struct command *cmd, const char *verb, const char *app)
+{
+	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
+	int code =
+		str_eq(app, "*") ? cli_usage(cmd, "%s: for all apps, give --all", verb) : remote_open(c, &cl);
+
+	return code ? code : one(cl, verb, app, true);
+}
+
+static void reap(int *worst)
+{
+	int status = 0, code;
+
+	while (waitpid(-1, &status, 0) < 0 && errno == EINTR)
+		;
+	code = WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
+	if (code > *worst)
+		*worst = code;
+}
+
+static int at_once(struct cli *c, const struct command *cmd, const char *verb, const struct cli_args *a)
+{
+	int worst = CLI_OK, running = 0;
+
+	for (int i = 0; i < a->n_rest; i++) {
+		pid_t pid;
+
+		if (running == AT_ONCE_MAX) {
+			reap(&worst);
+			running--;
+		}
+		(void)fflush(NULL);
+		pid = fork();
+		if (pid == 0) {
+			int code = child(c, cmd, verb, a->rest[i]);
+
+			(void)fflush(stdout);
+			_exit(code);
+		}
+		if (pid < 0) { /* one after another, then */
+			int code = child(c, cmd, verb, a->rest[i]);
+
+			worst = code > worst ? code : worst;
+			continue;
+		}
+		running++;
+	}
+	while (running--)
+		reap(&worst);
+	return worst;
+}
+
 static int for_apps(struct cli *c, const struct command *cmd, const char *verb, const struct cli_args *a)
 {
 	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
@@ -61,6 +119,8 @@ static int for_apps(struct cli *c, const struct command *cmd, const char *verb, 
 		return code;
 	if (all)
 		return one(cl, verb, "*", wait);
+	if (a->n_rest > 1 && wait)
+		return at_once(c, cmd, verb, a);
 	for (int i = 0; i < a->n_rest; i++) {
 		/* "*" typed by a person is no name: --all is said in words */
 		code = str_eq(a->rest[i], "*") ? cli_usage(cmd, "%s: for all apps, give --all", verb)

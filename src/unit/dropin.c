@@ -18,7 +18,7 @@
 #include <time.h>
 
 /* No unit and no temporary file of an editor (scan.c, watch.c); a kill leaves at most this one. */
-#define TEMPORARY "." UNIT_ALLOW_DROPIN ".tmp"
+#define TEMPORARY ".sbxsv-dropin.tmp"
 
 #define LOCK_STEP_MS 10
 #define LOCK_MAX_MS  15000
@@ -192,7 +192,8 @@ char *unit_edit_text(const char *text, const struct unit_edit *v, size_t n)
 
 struct dropin {
 	const struct unit_dirs *d;
-	int apps, dir; /* dir: -1 while it does not exist */
+	int apps, dir;    /* dir: -1 while it does not exist */
+	const char *file; /* its name */
 	char *dir_name, *path;
 	char *before; /* the file's text; NULL: there is none */
 };
@@ -232,10 +233,9 @@ static int read_before(struct dropin *x, struct err **e)
 	struct stat st;
 	size_t len = 0;
 
-	if (x->dir < 0 ||
-	    (fstatat(x->dir, UNIT_ALLOW_DROPIN, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))
+	if (x->dir < 0 || (fstatat(x->dir, x->file, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))
 		return 0;
-	if (fstatat(x->dir, UNIT_ALLOW_DROPIN, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(x->dir, x->file, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(e, errno, "%s", x->path);
 	if (S_ISLNK(st.st_mode))
 		return err_set(e, ELOOP, "%s is a symlink: rules are not saved through one", x->path);
@@ -262,7 +262,7 @@ static int lock(int dir)
 static int dropin_open(struct dropin *x, const char *name, struct err **e)
 {
 	x->dir_name = xasprintf("%s.app.d", name);
-	x->path = xasprintf("%s/%s/" UNIT_ALLOW_DROPIN, x->d->apps, x->dir_name);
+	x->path = xasprintf("%s/%s/%s", x->d->apps, x->dir_name, x->file);
 	x->apps = unit_trust_open(x->d, x->d->apps, TRUST_DIR, e);
 	if (x->apps < 0)
 		return err_wrap(e, "%s", x->d->apps);
@@ -293,7 +293,7 @@ static int publish(struct dropin *x, const char *text, struct err **e)
 		return err_sys(e, errno, "%s/%s", x->d->apps, x->dir_name);
 	(void)unlinkat(x->dir, TEMPORARY, 0); /* of one that was killed; the lock is ours */
 	if (write_temporary(x->dir, text, strlen(text)) == 0 &&
-	    renameat(x->dir, TEMPORARY, x->dir, UNIT_ALLOW_DROPIN) == 0) {
+	    renameat(x->dir, TEMPORARY, x->dir, x->file) == 0) {
 		(void)fsync(x->dir); /* the file is whole either way */
 		if (made)
 			(void)fsync(x->apps);
@@ -310,7 +310,7 @@ int unit_dropin_edit(const struct unit_dirs *d, const char *name, const struct u
 		     unit_accept_fn *accept, void *data, struct unit_dropin *ret, struct unit_problems *p,
 		     struct err **e)
 {
-	CLEANUP(dropin_finish) struct dropin x = {.d = d, .apps = -1, .dir = -1};
+	CLEANUP(dropin_finish) struct dropin x = {.d = d, .file = UNIT_ALLOW_DROPIN, .apps = -1, .dir = -1};
 	CLEANUP_FREE char *text = NULL, *shown = NULL;
 	CLEANUP_UNIT struct unit *u = NULL;
 	bool changed;
@@ -325,6 +325,33 @@ int unit_dropin_edit(const struct unit_dirs *d, const char *name, const struct u
 		return err_set(e, EINVAL, "the unit would not be valid");
 	if (accept && accept(data, u, e) < 0)
 		return -1;
+	if (changed && publish(&x, text, e) < 0)
+		return -1;
+	*ret = (struct unit_dropin){.path = TAKE_PTR(x.path), .changed = changed};
+	return 0;
+}
+
+int unit_dropin_enable(const struct unit_dirs *d, const char *name, bool enabled, struct unit_dropin *ret,
+		       struct unit_problems *p, struct err **e)
+{
+	CLEANUP(dropin_finish) struct dropin x = {.d = d, .file = UNIT_ENABLED_DROPIN, .apps = -1, .dir = -1};
+	CLEANUP_FREE char *text = xasprintf(
+				  "# Written by `sbxsv enable` and `sbxsv disable`.\n[App]\nEnabled=%s\n",
+				  enabled ? "yes" : "no"),
+			  *shown = NULL;
+	CLEANUP_UNIT struct unit *u = NULL;
+	bool changed;
+
+	if (dropin_open(&x, name, e) < 0)
+		return -1;
+	changed = !str_eq(x.before, text);
+	shown = xasprintf("%s/" UNIT_ENABLED_DROPIN, x.dir_name);
+	u = unit_load_changed(d, name, shown, x.path, text, p);
+	if (!u)
+		return err_set(e, EINVAL, "the unit would not be valid");
+	if (u->enabled != enabled)
+		return err_set(e, EEXIST, "a drop-in that comes after %s says Enabled=%s", shown,
+			       u->enabled ? "yes" : "no");
 	if (changed && publish(&x, text, e) < 0)
 		return -1;
 	*ret = (struct unit_dropin){.path = TAKE_PTR(x.path), .changed = changed};

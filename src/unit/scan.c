@@ -300,6 +300,27 @@ struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, cons
 	return r == 0 ? TAKE_PTR(u) : NULL;
 }
 
+struct unit *unit_load_edited(const struct unit_dirs *d, const char *name, const char *text, struct unit_problems *p)
+{
+	CLEANUP(disk_finish) struct disk k = {.d = d};
+	const struct build_env env = disk_env(&k);
+	CLEANUP(unit_sources_finish) struct sources s = {0};
+	CLEANUP_FREE char *file = NULL;
+	CLEANUP_UNIT struct unit *u = NULL;
+	int r = unit_sources_read(d, name, &s, &file, p);
+
+	if (r < 0)
+		return NULL;
+	for (size_t i = 0; i < s.n; i++)
+		if (s.v[i].layer == LAYER_UNIT) {
+			free(s.v[i].text);
+			s.v[i].text = xstrdup(text);
+			s.v[i].len = strlen(text);
+		}
+	u = unit_build(&env, name, file, &s, p, NULL);
+	return r == 0 ? TAKE_PTR(u) : NULL;
+}
+
 static struct unit *load_one(struct disk *k, const char *name, struct unit_problems *p,
 			     struct assigns *ret_assigns)
 {

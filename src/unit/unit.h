@@ -280,6 +280,14 @@ int unit_dropin_edit(const struct unit_dirs *d, const char *name, const struct u
 		     unit_accept_fn *accept, void *data, struct unit_dropin *ret, struct unit_problems *p,
 		     struct err **e);
 
+/* Writes NAME.app.d/60-enabled.conf: Enabled=yes or no, of the whole unit. -1 as above; also when a later drop-in
+ * says otherwise. */
+#define UNIT_ENABLED_DROPIN "60-enabled.conf"
+int unit_dropin_enable(const struct unit_dirs *d, const char *name, bool enabled, struct unit_dropin *ret,
+		       struct unit_problems *p, struct err **e);
+/* The unit with `text` in place of its own file: `sbxsv edit`. */
+struct unit *unit_load_edited(const struct unit_dirs *d, const char *name, const char *text, struct unit_problems *p);
+
 /* --- sbxsv.conf --- */
 struct conf {
 	int64_t shutdown_budget_ms; /* ShutdownBudget=300ms: everything gone, supervisor included */

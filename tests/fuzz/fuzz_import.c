@@ -33,7 +33,7 @@ static void check_unit(const struct unit_dirs *d, const struct import_result *r)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static char home[] = "/home/some body", dir[] = "/x/sbxsv", user[] = "u";
-	static char *command[] = {(char[]){"node"}, (char[]){"a'b $%"}, NULL};
+	static char node[] = "node", odd[] = "a'b $%", *command[] = {node, odd, NULL};
 	struct unit_dirs d = {
 		.config = dir,
 		.apps = dir,

@@ -31,3 +31,4 @@ EXTRA_DIST += tests/it/test_clients_live.py tests/it/test_clients_refused.py
 EXTRA_DIST += tests/it/test_violations.py tests/it/violators/attempt.go tests/it/violators/attempt.mjs tests/it/violators/attempt.py tests/it/violators/attempt.sh
 EXTRA_DIST += tests/it/test_transcripts.py tests/it/data/transcripts
 EXTRA_DIST += tests/it/test_import.py tests/corpus/import
+EXTRA_DIST += tests/it/test_unit_commands.py

@@ -1,0 +1,43 @@
+#include "cli/units.h"
+#include "cli/remote.h"
+#include <string.h>
+
+int units_there(const struct cli *c, const char *name)
+{
+	const char *at = strchr(name, '@');
+	CLEANUP_FREE char *shown = cli_safe(name), *path = NULL;
+
+	if (!unit_name_valid(name))
+		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
+	path = xasprintf("%s/%s.app", c->dirs.apps, name);
+	if (access(path, F_OK) == 0)
+		return CLI_OK;
+	if (at) {
+		CLEANUP_FREE char *template = xasprintf("%s/%.*s@.app", c->dirs.apps, (int)(at - name), name);
+
+		if (access(template, F_OK) == 0)
+			return CLI_OK;
+	}
+	return cli_fail(CLI_NO_APP, "there is no unit %s", path);
+}
+
+int units_reload(struct cli *c)
+{
+	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
+	CLEANUP_JS struct js *report = NULL;
+	CLEANUP_ERR struct err *e = NULL;
+	int code;
+
+	cl = ctl_client_open(&c->dirs, &e);
+	if (!cl && remote_open_code(e) == CLI_NO_SUPERVISOR)
+		return CLI_OK;
+	if (!cl)
+		return cli_fail(remote_open_code(e), "the supervisor was not told: %s", err_msg(e));
+	code = remote_call(cl, "POST", "/v1/reload", NULL, &report);
+	for (const struct js *p = code ? NULL : js_first(js_get(report, "problems")); p; p = js_next(p)) {
+		CLEANUP_FREE char *safe = cli_safe(js_value_str(p));
+
+		(void)cli_fail(CLI_OK, "%s", safe);
+	}
+	return code;
+}
