@@ -281,6 +281,18 @@ static bool refused_make(struct observer *o)
 	return true;
 }
 
+/* What the jail has under the name that was asked for: this very file. No other is ever opened for an app. */
+static bool is_the_jails(const struct observer *o, const struct record *r, const struct stat *st)
+{
+	struct stat own;
+	int fd = jail_look_up(o, o->work_path, r->follow);
+	bool same = fd >= 0 && fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino;
+
+	if (fd >= 0)
+		(void)close(fd);
+	return same;
+}
+
 /* A script that may be executed fails all the same when its interpreter is not there, and says ENOENT: o->work_path becomes the
  * interpreter. Only a regular file is opened, and only its first line is read. */
 static bool interpreter_of(struct observer *o, int fd, const struct stat *st)
@@ -333,7 +345,8 @@ static bool look_once(struct observer *o, const struct record *r, struct found *
 		f->exists = true;
 		f->dir = S_ISDIR(st.st_mode);
 		refused = is_lookup(r) ? refused_read(o, r, fd, &st) : refused_write(o, r, fd, &st);
-		*ret_script = !refused && r->kind == CALL_EXEC && interpreter_of(o, fd, &st);
+		*ret_script = !refused && r->kind == CALL_EXEC && is_the_jails(o, r, &st) &&
+			      interpreter_of(o, fd, &st);
 	}
 	(void)close(fd);
 	return refused;

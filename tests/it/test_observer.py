@@ -1,5 +1,6 @@
 """The observer against programs that mean it ill, and against its own end: it crashes for nobody, holds nobody up, and gives
 nothing away."""
+import ctypes
 import os
 import re
 import shutil
@@ -144,6 +145,26 @@ def test_a_stopped_supervisor_delays_no_longer_than_it_is_stopped(inst, outside,
     longest = re.search(r"longest (\d+)", inst.log("bad"))
     assert longest, inst.log("bad")
     assert (stopped - 0.5) * 1000 * 0.5 < int(longest[1]) < (stopped + 2) * 1000, (stopped, longest[0])
+
+
+def test_no_file_that_the_jail_does_not_show_is_opened(inst, outside, bad):
+    """The first line of a script is read to find its interpreter: never of a file that the app itself cannot read."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    IN_ACCESS_OPEN, NONBLOCK = 0x1 | 0x20, 0o4000
+    hidden = inst.user_file(f"{outside.dir}/hidden", "#!/etc/hostname\n", 0o644)
+    shown = inst.user_file(f"{bad}/shown", f"#!{outside.tool}\n", 0o755)
+    watch = libc.inotify_init1(NONBLOCK)
+    assert watch >= 0 and libc.inotify_add_watch(watch, hidden.encode(), IN_ACCESS_OPEN) >= 0
+    try:
+        r = inst.sbxsv(*exec_argv(inst), harness.PYTHON, "-c", "import os,sys\nfor p in sys.argv[1:]:\n  for i in range(3):\n    try:\n"
+                       "      os.execv(p, [p])\n    except OSError:\n      pass\nsys.exit(7)", hidden, shown, cwd=bad)
+        assert r.code == 7 and f"refused: exec {outside.tool}" in r.err and "hostname" not in r.err, r
+        with pytest.raises(BlockingIOError):
+            os.read(watch, 4096)
+        with open(hidden, encoding="ascii"):
+            assert os.read(watch, 4096)  # it would have been seen
+    finally:
+        os.close(watch)
 
 
 def mount_fuse(point):
