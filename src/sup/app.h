@@ -221,6 +221,7 @@ bool app_exit_is_success(const struct unit *u, int status);
 /* explain.c */
 #define LOG_STARTED "[sbxsv] started" /* how each start begins in its log */
 void explain_giveup(struct app *a, const char *cause, const char *hint, bool limit);
+char *explain_backoff(const struct app *a); /* its reason, and the last lines it wrote; owned by caller */
 char *explain_repair(const struct app *a); /* what to do when the jail cannot be as written; owned by caller */
 void explain_late(struct app *a); /* sets the reason why it is not ready */
 

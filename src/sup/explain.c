@@ -94,6 +94,16 @@ void explain_giveup(struct app *a, const char *cause, const char *hint, bool lim
 	app_say(a, todo.p, "%s", b.p);
 }
 
+char *explain_backoff(const struct app *a)
+{
+	struct strbuf b = STRBUF_INIT;
+
+	strbuf_adds(&b, a->reason);
+	if (!strstr(a->reason, "\nlast output:"))
+		add_last_output(a, &b);
+	return strbuf_take(&b);
+}
+
 char *explain_repair(const struct app *a)
 {
 	return xasprintf("correct the unit (it is started as soon as it is saved), or make what is missing; "

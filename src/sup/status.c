@@ -170,7 +170,23 @@ static struct js *isolation_js(const struct app *a)
 	return o;
 }
 
-static struct js *short_status(const struct app *a)
+/* One that is tried again has its last words too where one app is shown: it has failed already. */
+static void add_reason(struct js *o, const struct app *a, bool full)
+{
+	CLEANUP_FREE char *words = full && a->state == APP_BACKOFF && a->reason ? explain_backoff(a) : NULL;
+	CLEANUP_FREE char *hint =
+		words ? xasprintf("it is started again by itself; its whole log: sbxsv logs %s", a->name)
+		      : NULL;
+
+	if (a->reason)
+		js_add_str(o, "reason", words ? words : a->reason);
+	if (a->hint && a->hint[0])
+		js_add_str(o, "hint", a->hint);
+	else if (hint)
+		js_add_str(o, "hint", hint);
+}
+
+static struct js *short_status(const struct app *a, bool full)
 {
 	const struct unit *u = app_newest(a);
 	struct js *o = js_obj(), *ports = js_arr();
@@ -191,10 +207,7 @@ static struct js *short_status(const struct app *a)
 	if (a->up_ms)
 		js_add_int(o, "uptime_ms", now - a->up_ms);
 	js_add_int(o, "launches", (int64_t)a->launches);
-	if (a->reason)
-		js_add_str(o, "reason", a->reason);
-	if (a->hint && a->hint[0])
-		js_add_str(o, "hint", a->hint);
+	add_reason(o, a, full);
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
 	js_add_bool(o, "restart_needed",
@@ -347,7 +360,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 		a = app_find(s, name);
 	if (!a)
 		return NULL;
-	o = short_status(a);
+	o = short_status(a, true);
 	if (a->unit)
 		add_rules(o, a);
 	if (a->run_user)
@@ -417,7 +430,7 @@ struct js *sup_status(struct sup *s, bool usage)
 
 	for (const struct app *a = s->apps; a; a = a->next)
 		if (!a->dead) {
-			struct js *one = short_status(a);
+			struct js *one = short_status(a, false);
 
 			if (usage)
 				add_usage(one, a);

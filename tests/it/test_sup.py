@@ -261,9 +261,12 @@ def test_backoff_doubles(inst):
 
 def test_start_and_stop_in_backoff(inst):
     d = inst.app_dir("job")
-    inst.write_unit("job", unit(d, "echo x >> starts; exit 1", body="[Restart]\nSec=1h\nMaxSec=1h\n"))
+    inst.write_unit("job", unit(d, "echo x >> starts; echo last words; exit 1", body="[Restart]\nSec=1h\nMaxSec=1h\n"))
     inst.foreground()
     s = inst.wait_state("job", "backoff")
+    shown = inst.sbxsv("status", "job")
+    assert shown.code == 3 and "last output:" in shown.out and "  last words\n" in shown.out, shown
+    assert "sbxsv logs job" in shown.out and "last words" not in inst.ok("status")
     assert s["next_start_ms"] > 3000000 and "pid" not in s
     assert post(inst, "job", "stop")["code"] == 0
     assert inst.peek("job")["state"] == "stopped"
