@@ -240,6 +240,32 @@ static char *grant(const char *app, const char *option, const char *path)
 		   : xasprintf("--%s %s", option, word);
 }
 
+/* Who talks to one of these starts containers, services or programs of the desktop outside of the jail. */
+static bool commands_the_host(const char *path)
+{
+	static const char *const names[] = {"docker.sock",  "podman.sock",    "containerd.sock",
+					    "crio.sock",    "buildkitd.sock", "libvirt-sock",
+					    "snapd.socket", "unix.socket",    "system_bus_socket",
+					    "bus",          "virtqemud-sock"};
+	const char *name = strrchr(path, '/');
+
+	for (size_t i = 0; name && i < ELEMENTS(names); i++)
+		if (strcmp(name + 1, names[i]) == 0)
+			return true;
+	return strstr(path, "/.X11-unix/") || strstr(path, "/systemd/");
+}
+
+/* An app that is refused a key of the house does not get a command to paste that hands it over. */
+static char *hint_of_socket(const char *app, const char *path)
+{
+	if (commands_the_host(path))
+		return xasprintf(
+			"who talks to it can act outside of the jail, so this is no command to paste: "
+			"UnixSocket=%s, if that is wanted",
+			path);
+	return grant(app, "unix-socket", path);
+}
+
 /* A hidden place says itself what to do. */
 static char *hint_of_place(const char *reason)
 {
@@ -291,7 +317,7 @@ char *judge_hint(const struct judge *j, const char *app, enum judge_want want, c
 	if (path_is_below(path, "/dev"))
 		return app ? xasprintf("Device=%s in [Sandbox] of its unit", path) : NULL;
 	if (want == JUDGE_CONNECT)
-		return grant(app, "unix-socket", path);
+		return hint_of_socket(app, path);
 	if (want == JUDGE_WRITE)
 		return hint_of_write(j, app, path, exists, dir);
 	return grantable(j, path, false) ? grant(app, "read", path) : NULL;

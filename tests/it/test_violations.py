@@ -366,6 +366,22 @@ def test_exec_says_what_was_refused_and_reports(inst, outside):
     assert inst.sbxsv(*exec_argv(inst, "--violations", "some"), "/bin/true", cwd=d).code == 2
 
 
+def test_no_hint_hands_over_a_socket_that_commands_the_host(inst, outside):
+    d = inst.app_dir("box")
+    for name in "docker.sock", "plain.sock":
+        path = f"{outside.dir}/{name}"
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(path)
+            os.chmod(path, 0o777)
+            s.listen()
+            r = inst.sbxsv(*exec_argv(inst), harness.PYTHON, "-c", "import ctypes,struct,sys\n"
+                           "a = struct.pack('H', 1) + sys.argv[1].encode() + b'\\0'\n"
+                           "sys.exit(7 if ctypes.CDLL(None).connect(0, a, len(a)) else 0)", path, cwd=d)
+        assert r.code == 7 and f"refused: unix-connect {path}" in r.err, r
+        assert ("to allow it: --unix-socket" in r.err) == (name == "plain.sock"), r
+        assert ("outside of the jail" in r.err) == (name == "docker.sock"), r
+
+
 def test_no_hint_lets_an_app_write_where_people_run_programs_from(inst, outside):
     d = inst.app_dir("box")
     tools = f"{outside.dir}/tools"
