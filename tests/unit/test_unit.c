@@ -763,6 +763,11 @@ static void test_diff(void **state)
 	assert_int_equal(change("", "[Restart]\nSec=1s\n"), UNIT_CHANGE_LIVE);
 	assert_int_equal(change("", "[Log]\nMaxSize=1M\n"), UNIT_CHANGE_LIVE);
 	assert_int_equal(change("", "[Sandbox]\nRead=/x\n"), UNIT_CHANGE_RESTART);
+	/* how an app is listened to is told to it at its start */
+	assert_int_equal(change("", "[Ready]\nType=notify\n"), UNIT_CHANGE_RESTART);
+	assert_int_equal(change("[Ready]\nType=fd\n", ""), UNIT_CHANGE_RESTART);
+	assert_int_equal(change("", "[Health]\nWatchdogSec=5s\n"), UNIT_CHANGE_RESTART);
+	assert_int_equal(change("", "[Health]\nExec=/bin/true\n"), UNIT_CHANGE_LIVE);
 	assert_int_equal(change("", "Environment=A=1\n"), UNIT_CHANGE_RESTART);
 	assert_int_equal(change("[Network]\nListen=4810\n", "[Network]\nListen=4811\n"),
 			 UNIT_CHANGE_RESTART | UNIT_CHANGE_PORTS);
