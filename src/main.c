@@ -253,6 +253,9 @@ static int start(struct daemon *d, struct err **e)
 	d->log_open = true;
 	/* Orphans of apps without a pid namespace become our children, not pid 1's. */
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	/* Pid 1 of a container inherits everybody's; children of our session are ours, the others are reaped. */
+	if (getpid() == 1)
+		(void)setsid();
 	d->loop = loop_create(LOOP_SHIFT_GAPS);
 	if (!d->loop)
 		return err_sys(e, errno, "cannot make an event loop");

@@ -183,7 +183,7 @@ struct sup {
 	size_t n_reclaimed, cap_reclaimed;
 	struct loop_signal child_signal;
 	bool record_failed;
-	bool any_unjailed; /* an app without a pid namespace was started: there may be strays to reap */
+	bool any_unjailed; /* an app without a pid namespace was started, or we are pid 1: there may be strays to reap */
 
 	/* shutdown */
 	bool down, killed, lost;

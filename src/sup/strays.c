@@ -7,6 +7,8 @@
  * that nobody knows, in a session that is not ours, is such an orphan: its zombie is reaped here, and it is
  * killed as soon as the app that its SBXSV_APP names does not run. Children of other modules live in our own
  * session and are left to them.
+ *   - As pid 1 of a container every orphan becomes our child (main.c gave us a session of our own by then): the
+ * same reaping.
  */
 #include "sup/app.h"
 #include "base/file.h"
@@ -190,5 +192,6 @@ static void on_child(struct loop_signal *w)
 
 void strays_init(struct sup *s)
 {
+	s->any_unjailed |= getpid() == 1;
 	loop_signal_init(s->loop, &s->child_signal, SIGCHLD, on_child, s);
 }

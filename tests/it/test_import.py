@@ -218,7 +218,7 @@ def test_what_it_is(inst):
     for text in ("", "x", "{}", "[1]", "{", "\0", "[Unit]\n"):
         r = inst.sbxsv("import", file(inst, "q", text))
         assert r.code == 1 and not r.out and r.err
-    r = inst.sbxsv("import", "-", input=manifest())
+    r = inst.sbxsv("import", "-", "--directory", inst.app_dir("in"), input=manifest())
     assert r.code == 0 and "Exec=./x" in r.out
     for args in ((), ("a", "b"), ("--from", "pm2", "a"), ("--port", "0", "a"), ("--", "a")):
         assert inst.sbxsv("import", *args).code == 2

@@ -57,6 +57,7 @@ def test_remove_and_purge(inst):
     pid = inst.wait_state("a", "running")["pid"]
     inst.wait_state("ab", "running")
     logs = os.path.join(inst.state, "logs")
+    harness.wait_for(lambda: os.path.exists(os.path.join(logs, "ab.log")) and os.path.exists(os.path.join(logs, "a.log")))
     for n in ("a.log.1", "a.log", "a.logs", "ab.log", "a.log.x"):
         with open(os.path.join(logs, n), "a"):
             pass
