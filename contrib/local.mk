@@ -1,3 +1,21 @@
 # contrib
 EXTRA_DIST += contrib/quickstart contrib/check contrib/apparmor/sbxsv contrib/systemd/sbxsv.service \
 	contrib/systemd/sbxsv-user.service .ci/run tests/lib/tally.py
+
+# completions, written by the program that was just built; a cross compilation has none
+bashcompdir = $(datadir)/bash-completion/completions
+zshcompdir = $(datadir)/zsh/site-functions
+fishcompdir = $(datadir)/fish/vendor_completions.d
+if FILTERS_BUILT
+nodist_bashcomp_DATA = contrib/completions/sbxsv
+nodist_zshcomp_DATA = contrib/completions/_sbxsv
+nodist_fishcomp_DATA = contrib/completions/sbxsv.fish
+CLEANFILES += $(nodist_bashcomp_DATA) $(nodist_zshcomp_DATA) $(nodist_fishcomp_DATA)
+endif
+completion = $(AM_V_GEN)$(MKDIR_P) contrib/completions && ./sbxsv$(EXEEXT) help --completion
+contrib/completions/sbxsv: sbxsv$(EXEEXT)
+	$(completion) bash >$@.tmp && mv $@.tmp $@
+contrib/completions/_sbxsv: sbxsv$(EXEEXT)
+	$(completion) zsh >$@.tmp && mv $@.tmp $@
+contrib/completions/sbxsv.fish: sbxsv$(EXEEXT)
+	$(completion) fish >$@.tmp && mv $@.tmp $@

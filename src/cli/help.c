@@ -1,5 +1,7 @@
-#include "cli/cli.h"
+#include "cli/completion.h"
 #include <stdio.h>
+
+enum { OPT_COMPLETION = CLI_LONG };
 
 static void print_options(const struct cli_option *o, bool json)
 {
@@ -36,6 +38,8 @@ static int one(const char *name)
 static int run(struct cli *c, const struct cli_args *a)
 {
 	(void)c;
+	if (cli_value(a, OPT_COMPLETION))
+		return completion_print(cli_value(a, OPT_COMPLETION));
 	if (a->n_rest > 1)
 		return cli_usage(&cmd_help, "help takes one command");
 	if (a->n_rest == 1)
@@ -50,9 +54,15 @@ static int run(struct cli *c, const struct cli_args *a)
 	return CLI_OK;
 }
 
+static const struct cli_option options[] = {
+	{OPT_COMPLETION, "completion", "SHELL", "print the completions of bash, zsh or fish"},
+	{0, NULL, NULL, NULL},
+};
+
 const struct command cmd_help = {
 	.name = "help",
-	.usage = "help [COMMAND]",
+	.usage = "help [COMMAND] [--completion SHELL]",
+	.options = options,
 	.help = "this text, or the usage and options of one command",
 	.flags = CLI_NO_DIRS,
 	.fn = run,

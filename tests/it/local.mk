@@ -33,3 +33,4 @@ EXTRA_DIST += tests/it/test_transcripts.py tests/it/data/transcripts
 EXTRA_DIST += tests/it/test_import.py tests/corpus/import
 EXTRA_DIST += tests/it/test_unit_commands.py
 EXTRA_DIST += tests/it/test_pid1.py
+EXTRA_DIST += tests/it/test_completion.py

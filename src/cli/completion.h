@@ -1,0 +1,5 @@
+#pragma once
+#include "cli/cli.h"
+
+/* A completion script on stdout. The exit code. */
+int completion_print(const char *shell);
