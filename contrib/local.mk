@@ -1,6 +1,8 @@
 # contrib
 EXTRA_DIST += contrib/quickstart contrib/check contrib/apparmor/sbxsv contrib/systemd/sbxsv.service \
-	contrib/systemd/sbxsv-user.service .ci/run tests/lib/tally.py
+	contrib/systemd/sbxsv-user.service \
+	contrib/desktop/start contrib/desktop/stop \
+	contrib/desktop/sbxsv.desktop contrib/launchd/org.sbxsv.sbxsvd.plist .ci/run tests/lib/tally.py
 
 # completions, written by the program that was just built; a cross compilation has none
 bashcompdir = $(datadir)/bash-completion/completions

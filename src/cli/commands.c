@@ -4,13 +4,11 @@
 const struct command *const cli_commands[] = {
 	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_edit, &cmd_cat, &cmd_enable, &cmd_disable, &cmd_remove,   &cmd_status, &cmd_start,
 	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
-	&cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
+	&cmd_autostart, &cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
 	&cmd_ports,  &cmd_violations, &cmd_import, &cmd_version, &cmd_help,  NULL,
 };
 
 const struct cli_planned cli_planned[] = {
-	{"autostart",
-	 "starting at login is not set up by sbxsv yet; run sbxsv up from your session's start-up"},
 	{"learn",
 	 "rules are not learned from what an app tries yet; sbxsv violations APP shows what was refused, and "
 	 "what would allow it"},
