@@ -1,7 +1,7 @@
 # contrib
 EXTRA_DIST += contrib/quickstart contrib/check contrib/apparmor/sbxsv contrib/systemd/sbxsv.service \
-	contrib/systemd/sbxsv-user.service \
-	contrib/desktop/start contrib/desktop/stop \
+	contrib/systemd/sbxsv-user.service contrib/debian/control contrib/debian/changelog contrib/debian/copyright \
+	contrib/debian/rules contrib/debian/postinst contrib/debian/source/format contrib/desktop/start contrib/desktop/stop \
 	contrib/desktop/sbxsv.desktop contrib/launchd/org.sbxsv.sbxsvd.plist .ci/run tests/lib/tally.py
 
 # completions, written by the program that was just built; a cross compilation has none
