@@ -18,7 +18,7 @@
 #include <time.h>
 
 /* No unit and no temporary file of an editor (scan.c, watch.c); a kill leaves at most this one. */
-#define TEMPORARY ".sbxsv-dropin.tmp"
+#define TEMPORARY "." UNIT_ALLOW_DROPIN ".tmp" /* of whichever file: there is one lock */
 
 #define LOCK_STEP_MS 10
 #define LOCK_MAX_MS  15000
