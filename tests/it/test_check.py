@@ -38,7 +38,7 @@ def test_one_name_and_one_file(inst):
         f.write("[App]\nExec=/bin/true\nWorkingDirectory=/nonexistent\n")
     r = inst.sbxsv("check", path)
     assert r.code == 1 and "/nonexistent" in r.out
-    assert inst.sbxsv("check", "nothing").code == 1
+    assert inst.sbxsv("check", "nothing").code == 4
     assert inst.sbxsv("check", "No Name").code == 1
 
 
