@@ -39,7 +39,7 @@ def test_one_name_and_one_file(inst):
     r = inst.sbxsv("check", path)
     assert r.code == 1 and "/nonexistent" in r.out
     assert inst.sbxsv("check", "nothing").code == 4
-    assert inst.sbxsv("check", "No Name").code == 1
+    assert inst.sbxsv("check", "No Name").code == 4
 
 
 def test_a_program_that_is_not_there(inst):
