@@ -1,7 +1,7 @@
 /*
  * Another program's file as a unit. The first byte chooses the kind (or that it is seen from the content). Beyond
  * memory errors: what comes out is a unit without errors that runs in a jail, without hooks and preparation, and
- * has no byte that a terminal would act on; what is refused has a reason.
+ * has no byte that a terminal would act on (tabs may stay); what is refused has a reason.
  */
 #include "policy/policy.h"
 #include "unit/import.h"
@@ -27,7 +27,7 @@ static void check_unit(const struct unit_dirs *d, const struct import_result *r)
 	require(!u->nested_sandbox && u->sni_match);
 	unit_free(u);
 	for (const char *s = r->text; *s; s++)
-		require(*s == '\n' || ((unsigned char)*s >= 0x20 && *s != 0x7f));
+		require(*s == '\n' || *s == '\t' || ((unsigned char)*s >= 0x20 && *s != 0x7f));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
