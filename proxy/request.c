@@ -231,8 +231,6 @@ static enum parse parse_request_line(struct request *r, const char *buf, size_t 
 	const char *s = buf + at, *sp1, *sp2, *stop = buf + end;
 	size_t method_len, target_len;
 
-	if (end - at > REQUEST_LINE_MAX)
-		return bad(r, 414, "the address is too long");
 	sp1 = memchr(s, ' ', end - at);
 	sp2 = sp1 ? memchr(sp1 + 1, ' ', (size_t)(stop - sp1 - 1)) : NULL;
 	if (!sp2 || sp2 == sp1 + 1)
@@ -446,12 +444,29 @@ static enum parse finish(struct request *r, const char *buf, size_t head_len)
 
 /* --- lines --- */
 
+/* What there is of a first line that has not ended. Asked when no more bytes are there, and where the line gets too
+ * long: the same bytes get the same answer, in whatever pieces they come. */
+static enum parse check_first_line(struct request *r, const char *buf, size_t len)
+{
+	size_t have = len - r->line, n = have <= REQUEST_METHOD_MAX ? have : REQUEST_METHOD_MAX + 1;
+
+	if (!memchr(buf + r->line, ' ', n) && have > REQUEST_METHOD_MAX)
+		return bad(r, 400, "the first line must begin with a method");
+	if (buf[r->line] != '\r' && !is_token_byte(buf[r->line]))
+		return bad(r, 400, "the first line must begin with a method");
+	if (r->scan - r->line > REQUEST_LINE_MAX) /* not counting a CR that waits for its LF */
+		return bad(r, 414, "the address is too long");
+	return PARSE_MORE;
+}
+
 /* Finds the CRLF that ends the line at r->line. Judges every byte once. */
 static enum parse scan_line(struct request *r, const char *buf, size_t len, size_t *ret_end)
 {
 	for (; r->scan < len; r->scan++) {
 		char c = buf[r->scan];
 
+		if (r->phase == PHASE_LINE && r->scan - r->line > REQUEST_LINE_MAX)
+			return check_first_line(r, buf, r->scan);
 		if (c == '\r') {
 			if ((size_t)r->scan + 1 == len)
 				return PARSE_MORE;
@@ -489,19 +504,8 @@ static enum parse take_line(struct request *r, const char *buf, size_t end)
 /* No complete line: is it already clear that none can come? */
 static enum parse check_partial(struct request *r, const char *buf, size_t len)
 {
-	size_t have = len - r->line;
-
-	if (r->phase == PHASE_LINE && have > 0) {
-		size_t n = have <= REQUEST_METHOD_MAX ? have : REQUEST_METHOD_MAX + 1;
-		const char *sp = memchr(buf + r->line, ' ', n);
-
-		if (!sp && have > REQUEST_METHOD_MAX)
-			return bad(r, 400, "the first line must begin with a method");
-		if (buf[r->line] != '\r' && !is_token_byte(buf[r->line]))
-			return bad(r, 400, "the first line must begin with a method");
-		if (r->scan - r->line > REQUEST_LINE_MAX) /* not counting a CR that waits for its LF */
-			return bad(r, 414, "the address is too long");
-	}
+	if (r->phase == PHASE_LINE && len > r->line && check_first_line(r, buf, len) == PARSE_BAD)
+		return PARSE_BAD;
 	if (len == REQUEST_HEAD_MAX)
 		return bad(r, 431, "the request head is too long");
 	return PARSE_MORE;

@@ -22,6 +22,8 @@ static enum parse feed(struct request *r, const char *text, size_t len)
 	assert_int_equal(whole, p);
 	if (p == PARSE_DONE)
 		assert_int_equal(r->head_len, bytewise.head_len);
+	else if (p == PARSE_BAD)
+		assert_int_equal(r->status, bytewise.status);
 	return whole;
 }
 
@@ -247,6 +249,22 @@ static void built(const char *head, const char *want)
 	assert_string_equal(out, want);
 	for (size_t cap = 0; cap < n; cap++)
 		assert_int_equal(request_build(&r, head, out, cap), 0);
+}
+
+/* What comes after the byte that made it too long changes nothing. */
+static void test_a_long_line_is_too_long_in_whatever_pieces(void **state)
+{
+	static char line[12000];
+
+	(void)state;
+	memset(line, 'a', sizeof line - 1);
+	memcpy(line, "GET http://x.com/", 17);
+	line[10000] = (char)0xdc;
+	refused(line, 414);
+	line[10000] = '\n';
+	refused(line, 414);
+	memset(line, 'a', 64); /* no method either */
+	refused(line, 400);
 }
 
 static void test_build(void **state)
@@ -477,12 +495,19 @@ static void test_response(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_connect),       cmocka_unit_test(test_connect_refused),
-		cmocka_unit_test(test_lines_refused), cmocka_unit_test(test_fields_refused),
-		cmocka_unit_test(test_nul),           cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_origin),        cmocka_unit_test(test_build),
-		cmocka_unit_test(test_semantics),     cmocka_unit_test(test_chunks),
-		cmocka_unit_test(test_chunk_limits),  cmocka_unit_test(test_response),
+		cmocka_unit_test(test_connect),
+		cmocka_unit_test(test_connect_refused),
+		cmocka_unit_test(test_lines_refused),
+		cmocka_unit_test(test_fields_refused),
+		cmocka_unit_test(test_a_long_line_is_too_long_in_whatever_pieces),
+		cmocka_unit_test(test_nul),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_origin),
+		cmocka_unit_test(test_build),
+		cmocka_unit_test(test_semantics),
+		cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_chunk_limits),
+		cmocka_unit_test(test_response),
 	};
 
 	return cmocka_run_group_tests_name("request", tests, NULL, NULL);
