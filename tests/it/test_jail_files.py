@@ -3,6 +3,7 @@ import os
 import socket
 import subprocess
 import tempfile
+import uuid
 
 import harness
 import jailbox
@@ -74,14 +75,16 @@ def test_the_control_socket(box, grant):
 
 
 def test_writes_are_refused_not_swallowed(box):
-    for path in ("/usr/x", "/etc/x", f"{box.home}/x", f"{box.cwd}/x", "/x", "/dev/x", "/var/tmp/x", "/opt/x", "/proc/x"):
+    new = f"sbxsv-test-{uuid.uuid4().hex}"  # a name that nobody else leaves there
+    for where in ("/usr", "/etc", box.home, box.cwd, "/", "/dev", "/var/tmp", "/opt", "/proc"):
+        path = os.path.join(where, new)
         assert box.attack("write", path) in REFUSED, path
         assert not os.path.lexists(path)
     assert box.attack("mkdir", f"{box.home}/d") in REFUSED
     assert box.attack("chmod", box.attacker) in REFUSED
     assert box.attack("unlink", box.attacker) in REFUSED
-    assert box.attack("write", "/tmp/x") == "ok"
-    assert not os.path.lexists("/tmp/x")
+    assert box.attack("write", f"/tmp/{new}") == "ok"
+    assert not os.path.lexists(f"/tmp/{new}")
 
 
 def test_a_granted_path_is_the_real_one(box):
