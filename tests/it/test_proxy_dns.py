@@ -153,16 +153,17 @@ def test_slow_and_silent_tcp():
             pass
         with s.open() as c:
             assert exchange(c, wiretap.ask("a.test")).rcode == 0
-        end = time.monotonic() + 20
-        try:
-            while time.monotonic() < end:
+        # it takes its time: up to then its questions are answered, at the rate of one app, into the buffers of the kernel
+        end, ended = time.monotonic() + 60, False
+        while not ended and time.monotonic() < end:
+            try:
                 deaf.send(b"x")
                 time.sleep(0.05)
-            raise AssertionError("the connection that reads nothing is still there")
-        except TimeoutError:
-            raise AssertionError("the connection that reads nothing is still there")
-        except OSError:
-            pass
+            except TimeoutError:
+                pass
+            except OSError:
+                ended = True
+        assert ended, "the connection that reads nothing is still there"
         # and while it works it stays
         with s.open() as c:
             for _ in range(20):
