@@ -282,8 +282,9 @@ static void put_source(struct sources *s, const char *shown, const char *path, c
 	s->n++;
 }
 
-struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, const char *shown,
-			       const char *path, const char *text, struct unit_problems *p)
+/* The unit with `text` as the drop-in at `path`, or with `path` NULL as its own file. Without a text: as it is. */
+static struct unit *load_with(const struct unit_dirs *d, const char *name, const char *shown, const char *path,
+			      const char *text, struct unit_problems *p)
 {
 	CLEANUP(disk_finish) struct disk k = {.d = d};
 	const struct build_env env = disk_env(&k);
@@ -294,24 +295,9 @@ struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, cons
 
 	if (r < 0)
 		return NULL;
-	if (text)
+	if (text && path)
 		put_source(&s, shown, path, text);
-	u = unit_build(&env, name, file, &s, p, NULL);
-	return r == 0 ? TAKE_PTR(u) : NULL;
-}
-
-struct unit *unit_load_edited(const struct unit_dirs *d, const char *name, const char *text, struct unit_problems *p)
-{
-	CLEANUP(disk_finish) struct disk k = {.d = d};
-	const struct build_env env = disk_env(&k);
-	CLEANUP(unit_sources_finish) struct sources s = {0};
-	CLEANUP_FREE char *file = NULL;
-	CLEANUP_UNIT struct unit *u = NULL;
-	int r = unit_sources_read(d, name, &s, &file, p);
-
-	if (r < 0)
-		return NULL;
-	for (size_t i = 0; i < s.n; i++)
+	for (size_t i = 0; text && !path && i < s.n; i++)
 		if (s.v[i].layer == LAYER_UNIT) {
 			free(s.v[i].text);
 			s.v[i].text = xstrdup(text);
@@ -319,6 +305,18 @@ struct unit *unit_load_edited(const struct unit_dirs *d, const char *name, const
 		}
 	u = unit_build(&env, name, file, &s, p, NULL);
 	return r == 0 ? TAKE_PTR(u) : NULL;
+}
+
+struct unit *unit_load_changed(const struct unit_dirs *d, const char *name, const char *shown,
+			       const char *path, const char *text, struct unit_problems *p)
+{
+	return load_with(d, name, shown, path, text, p);
+}
+
+struct unit *unit_load_edited(const struct unit_dirs *d, const char *name, const char *text,
+			      struct unit_problems *p)
+{
+	return load_with(d, name, NULL, NULL, text, p);
 }
 
 static struct unit *load_one(struct disk *k, const char *name, struct unit_problems *p,
