@@ -23,16 +23,6 @@ void refusals_finish(struct refusals *r)
 	r->list = NULL;
 }
 
-static bool same(const struct js *a, const struct js *b)
-{
-	static const char *const keys[] = {"operation", "path", "host", "rule"};
-
-	for (size_t i = 0; i < ELEMENTS(keys); i++)
-		if (!str_eq(js_str(a, keys[i]), js_str(b, keys[i])))
-			return false;
-	return js_int_or(a, "port", 0) == js_int_or(b, "port", 0);
-}
-
 /* Owns the event. */
 static void add(struct refusals *r, struct js *event)
 {
@@ -40,7 +30,7 @@ static void add(struct refusals *r, struct js *event)
 	struct js *e = NULL;
 
 	for (const struct js *i = js_first(r->list); i && !e; i = js_next(i))
-		if (same(i, event))
+		if (observed_same(i, event))
 			e = (struct js *)i; /* of our own list */
 	if (e) {
 		n += js_int_or(e, "count", 1);

@@ -23,6 +23,16 @@ const char *observed_name(enum observed o)
 	return names[o];
 }
 
+bool observed_same(const struct js *a, const struct js *b)
+{
+	static const char *const keys[] = {"operation", "path", "host", "rule"};
+
+	for (size_t i = 0; i < ELEMENTS(keys); i++)
+		if (!str_eq(js_str(a, keys[i]), js_str(b, keys[i])))
+			return false;
+	return js_int_or(a, "port", 0) == js_int_or(b, "port", 0);
+}
+
 int64_t observer_now_ms(void)
 {
 	struct timespec t;

@@ -39,6 +39,8 @@ enum observed {
 	OBSERVED_RESOLVE
 };
 const char *observed_name(enum observed o); /* "file-read", as in events */
+/* Two events of the same refusal, to be counted as one: whoever did it, and however often. */
+bool observed_same(const struct js *a, const struct js *b);
 
 /* What the plan of the jail says of a path. */
 enum {

@@ -1,6 +1,7 @@
 #include "trace/refused.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "trace/observer.h"
 #include <string.h>
 
 struct kind {
@@ -72,16 +73,6 @@ static struct app_refused *app_of(struct refused *r, const char *app)
 	return &r->apps[i];
 }
 
-static bool same(const struct js *a, const struct js *b)
-{
-	static const char *const keys[] = {"operation", "path", "host", "rule"};
-
-	for (size_t i = 0; i < ELEMENTS(keys); i++)
-		if (!str_eq(js_str(a, keys[i]), js_str(b, keys[i])))
-			return false;
-	return js_int_or(a, "port", 0) == js_int_or(b, "port", 0);
-}
-
 static void drop_oldest(struct app_refused *a)
 {
 	struct kind *k = &a->v[--a->n];
@@ -128,7 +119,7 @@ void refused_add(struct refused *r, const struct js *event, int64_t wall_ms)
 	for (size_t i = 0; i < a->n; i++) {
 		struct kind *old = &a->v[i];
 
-		if (!same(old->event, event))
+		if (!observed_same(old->event, event))
 			continue;
 		k.count += old->count;
 		k.first_ms = old->first_ms;
