@@ -120,5 +120,3 @@ struct launch_how {
 struct launch *launch_start(struct loop *loop, const struct plan *plan, const struct launch_io *io,
 			    const struct launch_how *how, launch_done_fn *on_done, void *data,
 			    struct err **e);
-/* For best-effort: adds a line to what will be reported as missing. */
-void launch_add_missing(struct launch *l, const char *text);

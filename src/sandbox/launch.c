@@ -451,11 +451,6 @@ void launch_settle(struct launch *l)
 		(void)take_messages(l);
 }
 
-void launch_add_missing(struct launch *l, const char *text)
-{
-	strv_add(&l->done.isolation.missing, text);
-}
-
 int launch_pidfd(const struct launch *l)
 {
 	return l->pidfd;

@@ -6,11 +6,6 @@
 
 static const char *const kinds[] = {"manifest", "systemd", "supervisord", "srt", NULL};
 
-const char *unit_import_kind_name(enum import_kind k)
-{
-	return kinds[k];
-}
-
 int unit_import_kind(const char *name, enum import_kind *ret)
 {
 	for (int i = 0; i < IMPORT_KINDS; i++)

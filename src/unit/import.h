@@ -14,7 +14,6 @@
 #define IMPORT_MAX_BYTES ((size_t)1 << 20)
 
 enum import_kind { IMPORT_MANIFEST, IMPORT_SYSTEMD, IMPORT_SUPERVISORD, IMPORT_SRT, IMPORT_KINDS };
-const char *unit_import_kind_name(enum import_kind k);
 /* -1: no such kind. */
 int unit_import_kind(const char *name, enum import_kind *ret);
 /* By what is in it. -1 with what was looked for. */
