@@ -3,7 +3,7 @@
  * memory errors: what comes out is a unit without errors that runs in a jail, without hooks and preparation, and
  * has no byte that a terminal would act on (tabs may stay); what is refused has a reason.
  */
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include "unit/import.h"
 #include <string.h>
 
@@ -44,12 +44,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.user = user,
 		.uid = 1000,
 		.min_port = 1024,
-		.check_host_rule = policy_check_host_rule,
-		.check_upstream = policy_check_upstream,
-		.check_no_proxy = policy_check_no_proxy,
-		.check_deny_rule = policy_check_deny_rule,
-		.check_address_rule = policy_check_address_rule,
-		.check_ports = policy_check_ports,
 	};
 	CLEANUP_FREE char *text = NULL;
 	CLEANUP_ERR struct err *e = NULL;
@@ -60,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
+	rules_wire_checks(&d);
 	text = xstrndup((const char *)data + 1, size - 1);
 	r.text = text;
 	r.len = size - 1;

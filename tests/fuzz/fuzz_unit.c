@@ -3,7 +3,7 @@
  * why, an accepted one has what an app needs, means the same when it is read again, and says nothing a
  * terminal would act on.
  */
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include "unit/unit.h"
 #include <string.h>
 
@@ -65,17 +65,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.user = user,
 		.uid = 1000,
 		.min_port = 1024,
-		.check_host_rule = policy_check_host_rule,
-		.check_upstream = policy_check_upstream,
-		.check_no_proxy = policy_check_no_proxy,
-		.check_deny_rule = policy_check_deny_rule,
-		.check_address_rule = policy_check_address_rule,
-		.check_ports = policy_check_ports,
 	};
 	CLEANUP_FREE char *text = xmalloc(size + 1);
 	struct unit_problems p = {0};
 	struct unit *u;
 
+	rules_wire_checks(&d);
 	memcpy(text, data, size);
 	text[size] = 0;
 	d.root_mode = size && data[size - 1] == '#';

@@ -44,7 +44,7 @@ if FUZZERS
 check_PROGRAMS += fuzz_unit
 fuzz_unit_SOURCES = tests/fuzz/fuzz_unit.c
 fuzz_unit_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
-fuzz_unit_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+fuzz_unit_LDADD = libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
 endif
 EXTRA_DIST += tests/fuzz/seeds/wire
 if FUZZERS
@@ -77,5 +77,5 @@ if FUZZERS
 check_PROGRAMS += fuzz_import
 fuzz_import_SOURCES = tests/fuzz/fuzz_import.c
 fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
-fuzz_import_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
+fuzz_import_LDADD = libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
 endif

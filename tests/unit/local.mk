@@ -193,7 +193,7 @@ TESTS += test_unit
 endif
 test_unit_SOURCES = tests/unit/test_unit.c
 test_unit_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_unit_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+test_unit_LDADD = libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
 check_PROGRAMS += test_unit_files
@@ -202,7 +202,7 @@ endif
 test_unit_files_SOURCES = tests/unit/test_unit_files.c
 test_unit_files_CPPFLAGS = $(AM_CPPFLAGS) -DSRCDIR=\"$(abs_top_srcdir)\"
 test_unit_files_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_unit_files_LDADD = $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
+test_unit_files_LDADD = libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 EXTRA_DIST += tests/it/data/broken-units/cases.txt tests/it/data/broken-units/make_broken.py
 
 if HAVE_CMOCKA

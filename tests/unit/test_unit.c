@@ -1,5 +1,5 @@
 /* Units as text: the reader, quoting and expansion, every key, rules between keys, the diff. No disk. */
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include "unit/unit.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -25,12 +25,6 @@ static struct unit_dirs dirs = {
 	.state_home = state_home,
 	.runtime_home = run_home,
 	.min_port = 1024,
-	.check_host_rule = policy_check_host_rule,
-	.check_upstream = policy_check_upstream,
-	.check_no_proxy = policy_check_no_proxy,
-	.check_deny_rule = policy_check_deny_rule,
-	.check_address_rule = policy_check_address_rule,
-	.check_ports = policy_check_ports,
 };
 
 #define BASE "[App]\nExec=/bin/true\nWorkingDirectory=/srv/x\n"
@@ -846,5 +840,6 @@ int main(void)
 		cmocka_unit_test(test_names),          cmocka_unit_test(test_env_file),
 	};
 
+	rules_wire_checks(&dirs);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

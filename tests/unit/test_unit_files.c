@@ -2,7 +2,7 @@
  * pages. */
 #include "base/fd.h"
 #include "base/file.h"
-#include "policy/policy.h"
+#include "sandbox/rules.h"
 #include "unit/unit.h"
 #include <fcntl.h>
 #include <setjmp.h>
@@ -82,12 +82,7 @@ static int setup(void **state)
 	dirs.user = xstrdup("tester");
 	dirs.uid = geteuid();
 	dirs.min_port = 1024;
-	dirs.check_host_rule = policy_check_host_rule;
-	dirs.check_upstream = policy_check_upstream;
-	dirs.check_no_proxy = policy_check_no_proxy;
-	dirs.check_deny_rule = policy_check_deny_rule;
-	dirs.check_address_rule = policy_check_address_rule;
-	dirs.check_ports = policy_check_ports;
+	rules_wire_checks(&dirs);
 	command = xasprintf(
 		"mkdir -p -m 0755 '%s' '%s' '%s' && cp '%s'/*.conf '%s'/*.app '%s' && chmod -R go-w '%s'",
 		dirs.config, dirs.apps, dirs.profiles, units, units, dirs.profiles, tmp);
