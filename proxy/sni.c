@@ -305,7 +305,7 @@ enum sni_later sni_after(struct sni_after *a, const uint8_t *buf, size_t len, si
 
 /* --- the verdict --- */
 
-static bool is_tls_port(uint16_t port)
+bool sni_tls_port(uint16_t port)
 {
 	return port == 443 || port == 8443;
 }
@@ -320,7 +320,7 @@ bool sni_judge(const struct policy *p, const struct verdict *v, const char *host
 		reason = "the ClientHello is not complete";
 	else if (result == SNI_BAD && (match || policy_ech_refuse(p)))
 		reason = s->reason;
-	else if (result == SNI_NOT_TLS && match && is_tls_port(port))
+	else if (result == SNI_NOT_TLS && match && sni_tls_port(port))
 		reason = "not TLS, on a port of TLS (SniPolicy=off would let it pass)";
 	else if (result == SNI_OK && s->ech && policy_ech_refuse(p))
 		reason = "encrypted ClientHello (Ech=refuse)";

@@ -36,10 +36,12 @@ struct sni {                 /* zero-initialise */
  * call again. */
 enum sni_result sni_parse(struct sni *s, const uint8_t *buf, size_t len);
 
+/* 443 and 8443: where SniPolicy=match lets nothing but TLS pass. */
+bool sni_tls_port(uint16_t port);
 /*
  * May these first bytes go on? `v` is the verdict that opened the tunnel to `host`:`port`. False with a
  * static reason. SniPolicy=match: a named target takes only a ClientHello with exactly that name; on the
- * ports of TLS (443, 8443) also nothing but TLS. A target that was an address has no name to compare.
+ * ports of TLS also nothing but TLS. A target that was an address has no name to compare.
  * Ech=refuse: none with ECH.
  */
 bool sni_judge(const struct policy *p, const struct verdict *v, const char *host, uint16_t port,

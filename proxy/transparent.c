@@ -117,13 +117,12 @@ static void read_request(struct outgoing *c)
 static void on_bytes(struct outgoing *c)
 {
 	struct setup *s = c->setup;
-	bool tls_port = s->target.port == 443 || s->target.port == 8443;
 
 	if (s->first == FIRST_MORE)
 		s->first = (uint8_t)first_bytes(s->buf, s->len);
 	if (s->first == FIRST_TLS)
 		read_hello(c);
-	else if (tls_port)
+	else if (sni_tls_port(s->target.port))
 		unnamed(c, "not TLS, on a port of TLS");
 	else if (s->first == FIRST_HTTP)
 		read_request(c);
