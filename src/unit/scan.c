@@ -283,8 +283,8 @@ static void put_source(struct sources *s, const char *shown, const char *path, c
 }
 
 /* The unit with `text` as the drop-in at `path`, or with `path` NULL as its own file. Without a text: as it is. */
-static struct unit *load_with(const struct unit_dirs *d, const char *name, const char *shown, const char *path,
-			      const char *text, struct unit_problems *p)
+static struct unit *load_with(const struct unit_dirs *d, const char *name, const char *shown,
+			      const char *path, const char *text, struct unit_problems *p)
 {
 	CLEANUP(disk_finish) struct disk k = {.d = d};
 	const struct build_env env = disk_env(&k);
