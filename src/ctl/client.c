@@ -171,6 +171,15 @@ static bool waits(const struct js *body)
 	return js_bool_or(body, "wait", false);
 }
 
+/* Closed without a word. A supervisor that refuses us does that each time. One that was ending (or a child it
+ * had just made, which has its listening socket until it executes) does it once: asked again nobody answers, or
+ * the next supervisor does. */
+static bool left_unanswered(CURLcode code, const struct sink *s)
+{
+	return !s->buf.len && (code == CURLE_COULDNT_CONNECT || code == CURLE_GOT_NOTHING ||
+			       code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR);
+}
+
 struct js *ctl_client_call(struct ctl_client *c, const char *method, const char *path, const struct js *body,
 			   long *ret_status, struct err **e)
 {
@@ -190,6 +199,8 @@ struct js *ctl_client_call(struct ctl_client *c, const char *method, const char 
 		(void)curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, text);
 	}
 	if (code == CURLE_OK)
+		code = curl_easy_perform(c->curl);
+	if (left_unanswered(code, &s) && strcmp(method, "GET") == 0)
 		code = curl_easy_perform(c->curl);
 	if (s.too_large)
 		(void)err_set(e, EFBIG, "the reply on %s is larger than 1 MiB", c->path);

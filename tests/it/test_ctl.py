@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -56,6 +57,35 @@ def test_up_while_one_is_shutting_down_starts_a_new_one(inst):
     assert down.wait(60) == 0
     assert inst.daemon_pid() != old
     inst.wait_state("a", "running")
+
+
+@pytest.mark.parametrize("ends", (True, False))
+def test_up_after_a_connection_that_was_closed_without_a_word(inst, ends):
+    """A supervisor that was killed leaves its listening socket to a child it just made, for a moment: not a refusal."""
+    os.makedirs(inst.runtime, mode=0o700, exist_ok=True)
+    old = socket.socket(socket.AF_UNIX)
+    old.bind(inst.control)
+    old.listen()
+
+    def close_them():
+        try:
+            while True:
+                c = old.accept()[0]
+                if ends:
+                    old.close()
+                c.close()
+        except OSError:
+            pass
+    thread = threading.Thread(target=close_them)
+    thread.start()
+    r = inst.sbxsv("up")
+    if not ends:
+        old.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    if ends:
+        assert r.code == 0 and "started" in r.out, r
+    else:
+        assert r.code == 6 and "refuses this process" in r.err, r
 
 
 def test_up_shows_why_it_failed(inst):
