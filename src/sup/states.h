@@ -35,6 +35,7 @@ enum app_event {
 	EV_TIMEOUT, /* Stop Timeout= is over */
 	EV_SICK,    /* it runs, but a health check failed */
 	EV_HUNG,    /* it runs, but it has to be replaced: the watchdog, or too many failed checks */
+	EV_JOIN,    /* a client has started the first instance of a stdio app; DOWN when the last one ended */
 	EV_MAX
 };
 
