@@ -19,52 +19,62 @@ static const struct state_step table[APP_STATE_MAX][EV_MAX] = {
 /*               HELD                  UP                     READY                  LATE                   */
 /*               REFUSED               SHORT                  DOWN                   NOW                    */
 /*               AGAIN                 GIVEUP                 DUE                    TIMEOUT                */
-/*               SICK                  HUNG                   JOIN                                          */
+/*               SICK                  HUNG                   JOIN                   BLOCKED                */
+/*               CLEAR                                                                                      */
 [STOPPED]   = {  TO(STARTING, BEGIN),  TO(STOPPED, NONE),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
-                 X,                    X,                     TO(RUNNING, NONE) },
+                 X,                    X,                     TO(RUNNING, NONE),     X,
+                 X },
 [IDLE]      = {  TO(STARTING, BEGIN),  TO(STOPPED, NONE),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
-                 X,                    X,                     X },
-[WAITING]   = {  TO(STARTING, BEGIN),  TO(STOPPED, NONE),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
+                 X,                    X,                     X,                     X,
+                 X },
+[WAITING]   = {  TO(STARTING, BEGIN),  TO(STOPPED, CALM),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
-                 X,                    X,                     X },
+                 X,                    X,                     X,                     X,
+                 TO(STARTING, LAUNCH) },
 [STARTING]  = {  TO(STARTING, NONE),   TO(STOPPING, STOP),    TO(STOPPING, AGAIN),   TO(STOPPING, REMOVE),
                  TO(STARTING, LAUNCH), TO(STARTING, ATTACH),  TO(RUNNING, READY),    TO(STOPPING, LATE),
                  TO(FAILED, REST),     TO(BACKOFF, WAIT),     TO(STOPPED, REST),     X,
                  TO(BACKOFF, WAIT),    TO(FAILED, REST),      X,                     X,
-                 X,                    X,                     X },
+                 X,                    X,                     X,                     TO(WAITING, NONE),
+                 X },
 [RUNNING]   = {  TO(RUNNING, NONE),    TO(STOPPING, STOP),    TO(STOPPING, AGAIN),   TO(STOPPING, REMOVE),
                  X,                    X,                     X,                     X,
                  X,                    X,                     TO(STOPPED, REST),     X,
                  TO(BACKOFF, WAIT),    TO(FAILED, REST),      X,                     X,
-                 TO(UNHEALTHY, NONE),  TO(STOPPING, HUNG),    X },
+                 TO(UNHEALTHY, NONE),  TO(STOPPING, HUNG),    X,                     X,
+                 X },
 [UNHEALTHY] = {  TO(UNHEALTHY, NONE),  TO(STOPPING, STOP),    TO(STOPPING, AGAIN),   TO(STOPPING, REMOVE),
                  X,                    X,                     TO(RUNNING, READY),    X,
                  X,                    X,                     TO(STOPPED, REST),     X,
                  TO(BACKOFF, WAIT),    TO(FAILED, REST),      X,                     X,
-                 TO(UNHEALTHY, NONE),  TO(STOPPING, HUNG),    X },
+                 TO(UNHEALTHY, NONE),  TO(STOPPING, HUNG),    X,                     X,
+                 X },
 [STOPPING]  = {  TO(STOPPING, TO_AGAIN), TO(STOPPING, TO_STAY), TO(STOPPING, TO_AGAIN), TO(STOPPING, TO_FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     TO(STOPPED, REST),     TO(STARTING, BEGIN),
                  TO(BACKOFF, WAIT),    TO(FAILED, REST),      X,                     TO(STOPPING, KILL),
-                 X,                    X,                     X },
+                 X,                    X,                     X,                     X,
+                 X },
 [BACKOFF]   = {  TO(STARTING, BEGIN),  TO(STOPPED, CALM),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
                  X,                    X,                     TO(STARTING, BEGIN),   X,
-                 X,                    X,                     X },
+                 X,                    X,                     X,                     X,
+                 X },
 [FAILED]    = {  TO(STARTING, BEGIN),  TO(STOPPED, CALM),     TO(STARTING, BEGIN),   TO(STOPPED, FORGET),
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
                  X,                    X,                     X,                     X,
-                 X,                    X,                     TO(RUNNING, NONE) },
+                 X,                    X,                     TO(RUNNING, NONE),     X,
+                 X },
 };
 /* clang-format on */
 
@@ -81,7 +91,8 @@ _Static_assert(ELEMENTS(state_names) == APP_STATE_MAX, "a name for each state");
 
 static const char *const event_names[] = {"start", "stop",   "restart", "remove", "held", "up",
 					  "ready", "late",   "refused", "short",  "down", "now",
-					  "again", "giveup", "due",     "timeout", "sick",    "hung",   "join"};
+					  "again", "giveup", "due",     "timeout", "sick",    "hung",   "join",
+					  "blocked", "clear"};
 _Static_assert(ELEMENTS(event_names) == EV_MAX, "a name for each event");
 
 static const char *const action_names[] = {"none",  "begin", "launch", "attach",  "ready",    "stop",

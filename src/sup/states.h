@@ -4,7 +4,7 @@
  * What may happen in each state:
  *   stopped    nothing runs and nothing is planned; ports are held and reset
  *   idle       (session apps, not built yet) ports are held, the first connection starts the app
- *   waiting    (Requires=, not built yet) for an app it requires
+ *   waiting    ports are held, and it starts when the apps it comes after are ready: After=, Requires=
  *   starting   ports are being taken, the jail is being built, or the program runs and is not ready yet
  *   running    the program is ready
  *   unhealthy  as running, but health checks fail; so many in a row, and it is replaced
@@ -36,6 +36,8 @@ enum app_event {
 	EV_SICK,    /* it runs, but a health check failed */
 	EV_HUNG,    /* it runs, but it has to be replaced: the watchdog, or too many failed checks */
 	EV_JOIN,    /* a client has started the first instance of a stdio app; DOWN when the last one ended */
+	EV_BLOCKED, /* its ports are ours, but an app that it comes after is not ready */
+	EV_CLEAR,   /* now it is */
 	EV_MAX
 };
 
