@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/wire.h"
 #include "proxy/accesslog.h"
+#include "proxy/denied.h"
 #include "proxy/dns.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
@@ -101,12 +102,12 @@ void control_need(struct app *a, size_t n)
 	say(a->proxy, j);
 }
 
-void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
+void control_denied(struct app *a, int kind, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count)
 {
-	struct js *j = message("denied", a);
+	struct js *j = message(kind == DENIED_UNREACHABLE ? "unreachable" : "denied", a);
 
-	if (lookup)
+	if (kind == DENIED_LOOKUP)
 		js_add_str(j, "operation", "resolve");
 	js_add_str(j, "host", host);
 	js_add_int(j, "port", port);

@@ -14,8 +14,8 @@ void control_start(struct proxy *p, int fd);
 void control_finish(struct proxy *p);
 
 void control_need(struct app *a, size_t n);
-/* lookup: a name that was asked for, at no port */
-void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
+/* kind: enum denied_kind; `rule` is why, of a site that is unreachable */
+void control_denied(struct app *a, int kind, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count);
 void control_counters_soon(struct proxy *p);
 

@@ -3,12 +3,13 @@
 #include "proxy/control.h"
 #include "proxy/tally.h"
 
-#define FOLD_MS 1000
+#define FOLD_MS  1000
+#define TOO_MANY "too many targets"
 
 struct refusal {
-	char *host, *rule, *hint;
+	char *host, *rule, *hint; /* rule: of an unreachable site, why */
 	uint16_t port;
-	bool lookup;
+	enum denied_kind kind;
 	uint64_t count; /* since it was last reported */
 };
 
@@ -17,17 +18,20 @@ struct denied {
 	struct loop_timer timer;
 	struct refusal v[DENIED_TARGETS];
 	size_t n;
-	uint64_t others;
+	uint64_t others, unreached; /* beyond those: refused, not reached */
 };
 
 static void report(const struct denied *d, const struct refusal *t, uint64_t count)
 {
-	control_denied(d->app, t->lookup, t->host, t->port, t->rule, t->hint, count);
+	control_denied(d->app, t->kind, t->host, t->port, t->rule, t->hint, count);
 }
 
 static void report_others(const struct denied *d)
 {
-	control_denied(d->app, false, DENIED_OTHERS, 0, "too many targets", "", d->others);
+	if (d->others)
+		control_denied(d->app, DENIED_CONNECT, DENIED_OTHERS, 0, TOO_MANY, "", d->others);
+	if (d->unreached)
+		control_denied(d->app, DENIED_UNREACHABLE, DENIED_OTHERS, 0, TOO_MANY, "", d->unreached);
 }
 
 static void refusal_finish(struct refusal *t)
@@ -56,51 +60,60 @@ static void on_fold(struct loop_timer *timer)
 		d->v[kept++] = *t;
 	}
 	d->n = kept;
-	if (d->others)
-		report_others(d);
-	d->others = 0;
+	report_others(d);
+	d->others = d->unreached = 0;
 	if (d->n)
 		loop_timer_start(&d->timer, FOLD_MS);
 }
 
-static void add(struct denied *d, bool lookup, const char *host, uint16_t port, const char *rule,
-		const char *hint, const char *by)
+static void add(struct denied *d, enum denied_kind kind, const char *host, uint16_t port, const char *rule,
+		const char *hint)
 {
-	tally_add(d->app->tally, by, false);
-	d->app->counters.out_denied++;
-	app_counted(d->app);
 	if (!loop_timer_active(&d->timer))
 		loop_timer_start(&d->timer, FOLD_MS);
 	for (size_t i = 0; i < d->n; i++) {
 		struct refusal *t = &d->v[i];
 
-		if (t->lookup == lookup && t->port == port && str_eq(t->host, host) &&
-		    str_eq(t->rule, rule)) {
+		if (t->kind == kind && t->port == port && str_eq(t->host, host) && str_eq(t->rule, rule)) {
 			t->count++;
 			return;
 		}
 	}
 	if (d->n == DENIED_TARGETS) {
-		d->others++;
+		*(kind == DENIED_UNREACHABLE ? &d->unreached : &d->others) += 1;
 		return;
 	}
 	d->v[d->n] = (struct refusal){.host = xstrdup(host),
 				      .rule = xstrdup(rule),
 				      .hint = xstrdup(hint),
 				      .port = port,
-				      .lookup = lookup};
+				      .kind = kind};
 	report(d, &d->v[d->n++], 1);
+}
+
+static void count(struct denied *d, const char *by)
+{
+	tally_add(d->app->tally, by, false);
+	d->app->counters.out_denied++;
+	app_counted(d->app);
 }
 
 void denied_add(struct denied *d, const char *host, uint16_t port, const char *rule, const char *hint,
 		const char *by)
 {
-	add(d, false, host, port, rule, hint, by);
+	count(d, by);
+	add(d, DENIED_CONNECT, host, port, rule, hint);
 }
 
 void denied_add_lookup(struct denied *d, const char *host, const char *rule, const char *hint)
 {
-	add(d, true, host, 0, rule, hint, rule);
+	count(d, rule);
+	add(d, DENIED_LOOKUP, host, 0, rule, hint);
+}
+
+void denied_add_unreachable(struct denied *d, const char *host, uint16_t port, const char *why)
+{
+	add(d, DENIED_UNREACHABLE, host, port, why, "");
 }
 
 struct denied *denied_create(struct app *a)
@@ -122,7 +135,6 @@ void denied_destroy(struct denied *d)
 			report(d, t, t->count);
 		refusal_finish(t);
 	}
-	if (d->others)
-		report_others(d);
+	report_others(d);
 	free(d);
 }

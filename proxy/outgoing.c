@@ -168,7 +168,11 @@ void outgoing_denied(struct outgoing *c, const char *rule, const char *hint)
 
 static void fail(struct outgoing *c, enum failure why, int errnum, const char *text)
 {
+	const struct target *t = &c->setup->target;
+
 	access_error(c->access, text);
+	if (why != FAIL_BUSY)
+		denied_add_unreachable(c->app->denied, t->host, t->port, text);
 	c->front->fail(c, why, errnum, text);
 }
 

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/loop.h"
 
-#define WIRE_VERSION   3
+#define WIRE_VERSION   4
 #define WIRE_MAX_BYTES (160u << 10) /* below the default net.core.wmem_default of 212992 */
 #define WIRE_QUEUE_MAX 65536u
 /* A message larger than that goes in a sealed memfd, as {"memfd": LENGTH}, and at most this large: the rules of an app

@@ -292,6 +292,22 @@ static void print_tally(const struct js *rules)
 	}
 }
 
+/* Allowed, so no command would help: the site or the way to it is at fault. */
+static void print_unreachable(const struct js *list)
+{
+	const char *label = "unreachable";
+
+	for (const struct js *d = js_first(list); d; d = js_next(d)) {
+		CLEANUP_FREE char *target = cli_denied_target(d);
+		CLEANUP_FREE char *why = cli_safe(js_str(d, "reason"));
+		CLEANUP_FREE char *text =
+			xasprintf("%s %" PRId64 "x, %s", target, js_int_or(d, "count", 1), why);
+
+		field(label, text);
+		label = "";
+	}
+}
+
 static void print_network(const struct js *app)
 {
 	const struct js *n = js_get(app, "counters");
@@ -338,6 +354,7 @@ static void print_network(const struct js *app)
 		field(label, text);
 		label = "";
 	}
+	print_unreachable(js_get(app, "unreachable"));
 }
 
 /* Hosts are shown above already, but for those of an app without egress, of which the proxy does not hear. */

@@ -550,11 +550,18 @@ void proxyctl_counters(const struct proxyctl *p, const char *app, struct proxyct
 		*ret = (struct proxyctl_app_counters){0};
 }
 
+struct js *proxyctl_unreachable(const struct proxyctl *p, const char *app)
+{
+	const struct pc_app *a = pc_app_find(p->apps, app);
+
+	return a ? pc_app_denied_list(a, true) : js_arr();
+}
+
 struct js *proxyctl_denied(const struct proxyctl *p, const char *app)
 {
 	const struct pc_app *a = pc_app_find(p->apps, app);
 
-	return a ? pc_app_denied_list(a) : js_arr();
+	return a ? pc_app_denied_list(a, false) : js_arr();
 }
 
 struct js *proxyctl_rules(const struct proxyctl *p, const char *app)

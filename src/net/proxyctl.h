@@ -47,7 +47,8 @@ struct proxyctl_hooks {
 	void (*event)(void *data, const struct js *event);
 	void (*restarted)(void *data, const char *why); /* the proxy died and is being started again */
 	void *data;
-	const char *where; /* WHERE_EXEC, or NULL: refusals name the unit as the place for a line that allows */
+	const char
+		*where; /* WHERE_EXEC, or NULL: refusals name the unit as the place for a line that allows */
 };
 struct proxyctl_app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;
@@ -87,3 +88,5 @@ struct js *proxyctl_rules(const struct proxyctl *p, const char *app);
 /* Last denied targets, newest first: [{"host","port","count","rule","hint","last"}], or "operation":"resolve"
  * in place of the port; owned by caller. */
 struct js *proxyctl_denied(const struct proxyctl *p, const char *app);
+/* Allowed sites that could not be reached: [{"host","port","count","reason","last"}] */
+struct js *proxyctl_unreachable(const struct proxyctl *p, const char *app);

@@ -291,6 +291,7 @@ int pc_refusal_read(const struct js *m, struct pc_refusal *ret)
 		return -1;
 	r.port = (uint16_t)port;
 	r.lookup = str_eq(js_str(m, "operation"), "resolve");
+	r.unreachable = str_eq(js_str(m, "t"), "unreachable");
 	r.count = (uint64_t)count;
 	if (text_read(m, "host", r.host, sizeof r.host) < 0 ||
 	    text_read(m, "rule", r.rule, sizeof r.rule) < 0 ||
@@ -307,7 +308,8 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 
 	for (i = 0; i < a->n_denied; i++)
 		if (a->denied[i].port == r->port && a->denied[i].lookup == r->lookup &&
-		    str_eq(a->denied[i].host, r->host) && str_eq(a->denied[i].rule, r->rule))
+		    a->denied[i].unreachable == r->unreachable && str_eq(a->denied[i].host, r->host) &&
+		    str_eq(a->denied[i].rule, r->rule))
 			break;
 	if (i < a->n_denied) {
 		d = a->denied[i];
@@ -319,6 +321,7 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 		d.rule = xstrdup(r->rule);
 		d.port = r->port;
 		d.lookup = r->lookup;
+		d.unreachable = r->unreachable;
 	}
 	free(d.hint);
 	d.hint = xstrdup(r->hint);
@@ -328,24 +331,31 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 	a->denied[0] = d;
 }
 
-struct js *pc_app_denied_list(const struct pc_app *a)
+static struct js *denied_json(const struct pc_denied *d)
+{
+	struct js *j = js_obj();
+	char stamp[CLK_STAMP_LEN];
+
+	js_add_str(j, "host", d->host);
+	if (d->lookup)
+		js_add_str(j, "operation", "resolve");
+	else
+		js_add_int(j, "port", d->port);
+	js_add_int(j, "count", (int64_t)d->count);
+	js_add_str(j, d->unreachable ? "reason" : "rule", d->rule);
+	if (!d->unreachable)
+		js_add_str(j, "hint", d->hint);
+	js_add_str(j, "last", clk_stamp(d->last_ms, stamp, sizeof stamp));
+	return j;
+}
+
+struct js *pc_app_denied_list(const struct pc_app *a, bool unreachable)
 {
 	struct js *list = js_arr();
 
 	for (size_t i = 0; i < a->n_denied; i++) {
-		struct js *j = js_obj();
-		char stamp[CLK_STAMP_LEN];
-
-		js_add_str(j, "host", a->denied[i].host);
-		if (a->denied[i].lookup)
-			js_add_str(j, "operation", "resolve");
-		else
-			js_add_int(j, "port", a->denied[i].port);
-		js_add_int(j, "count", (int64_t)a->denied[i].count);
-		js_add_str(j, "rule", a->denied[i].rule);
-		js_add_str(j, "hint", a->denied[i].hint);
-		js_add_str(j, "last", clk_stamp(a->denied[i].last_ms, stamp, sizeof stamp));
-		js_push(list, j);
+		if (a->denied[i].unreachable == unreachable)
+			js_push(list, denied_json(&a->denied[i]));
 	}
 	return list;
 }
@@ -355,14 +365,15 @@ struct js *pc_denied_event(const struct pc_app *a, const struct pc_refusal *r)
 	struct js *j = js_obj();
 
 	js_add_str(j, "app", a->name);
-	js_add_str(j, "type", "violation");
+	js_add_str(j, "type", r->unreachable ? "unreachable" : "violation");
 	js_add_str(j, "operation", r->lookup ? "resolve" : "connect");
 	js_add_str(j, "host", r->host);
 	if (!r->lookup)
 		js_add_int(j, "port", r->port);
-	js_add_str(j, "rule", r->rule);
-	js_add_str(j, "action", "denied");
-	js_add_str(j, "hint", r->hint);
+	js_add_str(j, r->unreachable ? "reason" : "rule", r->rule);
+	js_add_str(j, "action", r->unreachable ? "failed" : "denied");
+	if (!r->unreachable)
+		js_add_str(j, "hint", r->hint);
 	if (r->count != 1)
 		js_add_int(j, "count", (int64_t)r->count);
 	return j;

@@ -11,7 +11,8 @@
 struct pc_denied {
 	char *host, *rule, *hint;
 	uint16_t port;
-	bool lookup; /* the name was only asked for, at no port */
+	bool lookup;      /* the name was only asked for, at no port */
+	bool unreachable; /* allowed, but not reached: `rule` is why */
 	uint64_t count;
 	int64_t last_ms; /* wall clock */
 };
@@ -50,22 +51,23 @@ int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n
 void pc_app_drop_jail(struct pc_app *a);
 /* The jail's Loopback= listeners become those of `v`; on failure they stay as they are. */
 int pc_app_loopback(struct pc_app *a, const struct proxyctl_loopback *v, size_t n, struct err **e);
-int pc_memfd(const char *name); /* memory that can be sealed; -1 with errno */
+int pc_memfd(const char *name);      /* memory that can be sealed; -1 with errno */
 void pc_app_names(struct pc_app *a); /* makes names_fd; without it the proxy forgets names when it dies */
 void pc_app_counters(struct pc_app *a, const struct js *j);
 void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret);
 void pc_app_proxy_died(struct pc_app *a); /* its counters become history, nothing is open */
 /* How many of `n` sockets the proxy may have now: it is the process that hostile bytes reach. */
 size_t pc_app_pool_grant(struct pc_app *a, size_t n);
-/* One `denied` message, checked: texts of bounded length without control bytes. */
+/* One `denied` or `unreachable` message, checked: texts of bounded length without control bytes. */
 struct pc_refusal {
 	char host[256], rule[640], hint[384]; /* HOST_MAX and the texts of struct verdict, with room */
 	uint16_t port;
-	bool lookup; /* the name was only asked for */
+	bool lookup;      /* the name was only asked for */
+	bool unreachable; /* no refusal: `rule` is why the site was not reached */
 	uint64_t count;
 };
 int pc_refusal_read(const struct js *message, struct pc_refusal *ret); /* -1: makes no sense */
 void pc_app_denied(struct pc_app *a, const struct pc_refusal *r);
-struct js *pc_app_denied_list(const struct pc_app *a);
+struct js *pc_app_denied_list(const struct pc_app *a, bool unreachable);
 /* The event object of doc/design.md section 8. */
 struct js *pc_denied_event(const struct pc_app *a, const struct pc_refusal *r);

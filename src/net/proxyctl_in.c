@@ -84,7 +84,7 @@ void pc_message(struct pc_in *in, const struct js *m)
 
 	if (str_eq(type, "need"))
 		on_need(in, m);
-	else if (str_eq(type, "denied"))
+	else if (str_eq(type, "denied") || str_eq(type, "unreachable"))
 		on_denied(in, m);
 	else if (str_eq(type, "counters"))
 		on_counters(in, m);

@@ -371,6 +371,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	js_add(o, "rules", proxyctl_rules(s->proxy, a->name));
 	denied = proxyctl_denied(s->proxy, a->name);
 	js_add(o, "denied", denied ? denied : js_arr());
+	js_add(o, "unreachable", proxyctl_unreachable(s->proxy, a->name));
 	js_add(o, "violations", violations_status(a));
 	said = notices_status(a);
 	if (said)

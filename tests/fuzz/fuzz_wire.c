@@ -39,7 +39,7 @@ static void on_need(void *data, struct pc_app *a, size_t n)
 
 static void check(const struct pc_app *a)
 {
-	CLEANUP_JS struct js *list = pc_app_denied_list(a);
+	CLEANUP_JS struct js *list = pc_app_denied_list(a, false);
 	CLEANUP_FREE char *text = js_print(list);
 	struct proxyctl_app_counters all;
 

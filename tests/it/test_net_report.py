@@ -110,6 +110,30 @@ def test_status_and_events_tell_what_was_refused(lab, sup):
     assert line["hint"] == "Allow=b.test" and line["app"] == "box"
 
 
+@netsup.lab
+def test_an_allowed_site_that_is_not_reached_is_told(lab, sup):
+    """A captured connect can only be reset: why, stands in status and in the events. It is no refusal."""
+    lab.dns({"a.test": ["11.2.0.10"]})
+    lab.http_site("a.test", "11.2.0.10")
+    sup.agent("box", "Allow=a.test:81\nAllow=nowhere.test")
+    sup.up_all()
+    assert sup.run("box", "result = [connect(t)[0] for t in ('a.test:81', 'nowhere.test:443', 'a.test:81')]") == [502] * 3
+    raw = "import socket\ntry:\n    with socket.create_connection(('a.test', 81), 10) as s:\n        s.sendall(b'hello')\n" \
+          "        result = repr(s.recv(10))\nexcept OSError as e:\n    result = type(e).__name__\n"
+    assert sup.run("box", raw) in ("ConnectionResetError", "ConnectionRefusedError")
+    want = {("a.test", 81): (3, "refused"), ("nowhere.test", 443): (1, "cannot be resolved")}
+    s = harness.wait_for(lambda: (lambda s: s if sum(d["count"] for d in s["unreachable"]) == 4 else None)(sup.peek("box")), 30, "4 in status")
+    for d in s["unreachable"]:
+        count, why = want.pop((d["host"], d["port"]))
+        assert d["count"] == count and why in d["reason"] and d["last"], d
+    assert not want and not s["denied"] and s["counters"]["out_denied"] == 0, s
+    text = sup.ok("status", "box")
+    assert "unreachable: " in text and "a.test:81 3x" in text and "denied hosts" not in text, text
+    events = [e for e in map(json.loads, sup.ok("events", "--json", "box").splitlines()) if e["type"] == "unreachable"]
+    assert {(e["host"], e["port"], e["action"]) for e in events} == {("a.test", 81, "failed"), ("nowhere.test", 443, "failed")}
+    assert not sup.violations("box")
+
+
 FLOOD = """
 import threading
 left, lock, bad = [COUNT], threading.Lock(), []

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 
 
 def find_program(name="sbxsv-proxy"):

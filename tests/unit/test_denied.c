@@ -16,18 +16,19 @@
 /* --- what denied.c calls: the wire and the timer of the counters are not there --- */
 
 static struct {
-	uint64_t messages, refusals, others, of_target;
+	uint64_t messages, refusals, others, of_target, unreachable;
 } told;
 
-void control_denied(struct app *a, bool lookup, const char *host, uint16_t port, const char *rule,
+void control_denied(struct app *a, int kind, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count)
 {
 	(void)a;
-	(void)lookup;
 	(void)port;
 	(void)rule;
 	(void)hint;
 	told.messages++;
+	if (kind == DENIED_UNREACHABLE)
+		told.unreachable += count;
 	told.refusals += count;
 	if (str_eq(host, DENIED_OTHERS))
 		told.others += count;
@@ -98,6 +99,21 @@ static void test_flood(void **state)
 		denied_add(d, "same.test", 443, "default-deny", "", "default-deny");
 	denied_destroy(d);
 	assert_int_equal(told.of_target, 10);
+	assert_int_equal(app.counters.out_denied, 2 * FLOOD + 10);
+	/* what is not reached is told the same way, and is no refusal */
+	memset(&told, 0, sizeof told);
+	d = denied_create(&app);
+	for (int i = 0; i < FLOOD; i++) {
+		char host[32];
+
+		(void)snprintf(host, sizeof host, "u%d.test", i);
+		denied_add_unreachable(d, i % 2 ? "same.test" : host, 443, "the site cannot be reached");
+	}
+	denied_destroy(d);
+	assert_int_equal(told.unreachable, FLOOD);
+	assert_int_equal(told.of_target, FLOOD / 2);
+	assert_true(told.messages <= DENIED_TARGETS + 2);
+	assert_int_equal(app.counters.out_denied, 2 * FLOOD + 10);
 	tally_destroy(app.tally);
 	loop_destroy(loop);
 }
