@@ -9,6 +9,7 @@
 #include "policy/local.h"
 #include "policy/policy.h"
 #include "sandbox/rules.h"
+#include "unit/order.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -77,6 +78,16 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	take_problems(r, &p);
 }
 
+/* Names in After= and Requires= that nobody has. */
+static void order_notes(struct report *r, const struct unit *u, const struct unit_scan *scan)
+{
+	CLEANUP_STRV struct strv notes = {0};
+
+	unit_order_notes(u, scan, &notes);
+	for (size_t i = 0; i < notes.n; i++)
+		note(r, notes.v[i]);
+}
+
 /* One unit by itself: its ports are compared with those of all others, and the apps it names looked up. */
 static void check_among_others(struct report *r, const struct unit *u)
 {
@@ -87,7 +98,9 @@ static void check_among_others(struct report *r, const struct unit *u)
 		return;
 	unit_clash_check(u, &scan, scan.n, &p);
 	unit_peers_check(u, &scan, &p);
+	unit_order_check_one(u, &scan, &p);
 	take_problems(r, &p);
+	order_notes(r, u, &scan);
 	unit_scan_finish(&scan);
 }
 
@@ -143,6 +156,7 @@ static int check_all(struct report *r)
 		unit_is_valid(r, scan.v[i].unit, &scan);
 		unit_clash_check(scan.v[i].unit, &scan, i, &p); /* with those before it: each pair once */
 		take_problems(r, &p);
+		order_notes(r, scan.v[i].unit, &scan);
 	}
 	unit_scan_finish(&scan);
 	return CLI_OK;

@@ -35,7 +35,6 @@ static enum store store_of(const struct unit_key *k)
 		return S_U64;
 	case K_WORDS:
 	case K_PATH_STRV:
-	case K_APPS:
 		return S_STRV;
 	case K_STATUS:
 		return S_STATUS;
@@ -45,6 +44,7 @@ static enum store store_of(const struct unit_key *k)
 		return S_LOOPBACK;
 	case K_PATHS:
 	case K_PATHS_OPT:
+	case K_APPS:
 	case K_ENV:
 	case K_ENVNAMES:
 	case K_SECRET:

@@ -5,9 +5,16 @@
 
 static int add_app(struct set *s, char *word, struct err **e)
 {
+	const struct unit_list *l = s->field;
+
 	if (!unit_name_valid(word))
 		return err_set(e, 0, "%s is not the name of an app", word);
-	strv_add(s->field, word);
+	if (str_eq(word, s->c->name))
+		return err_set(e, 0, "%s is the app itself", word);
+	for (size_t i = 0; i < l->n; i++)
+		if (str_eq(l->v[i].text, word))
+			return 0;
+	unit_list_add(s->field, xstrdup(word), s->origin);
 	return 0;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "base/file.h"
 #include "unit/internal.h"
+#include "unit/order.h"
 #include <errno.h>
 #include <pwd.h>
 #include <string.h>
@@ -462,6 +463,7 @@ int unit_scan_dir(const struct unit_dirs *d, struct unit_scan *ret, struct err *
 			unit_free(s.v[i].unit);
 			s.v[i].unit = NULL;
 		}
+	unit_order_check(&s);
 	*ret = s;
 	return 0;
 }
@@ -471,6 +473,7 @@ void unit_scan_finish(struct unit_scan *s)
 	for (size_t i = 0; i < s->n; i++) {
 		free(s->v[i].name);
 		unit_free(s->v[i].unit);
+		unit_free(s->v[i].circular);
 		unit_problems_clear(&s->v[i].problems);
 	}
 	free(s->v);

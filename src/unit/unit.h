@@ -76,7 +76,7 @@ struct unit {
 	struct unit_list environment;      /* K=V */
 	struct unit_list environment_file; /* may have a '-' prefix */
 	struct unit_list pass_environment;
-	struct strv after, requires;
+	struct unit_list after, requires;  /* names of apps */
 	bool enabled;
 	/* [Restart]; times in ms */
 	enum unit_restart restart;
@@ -202,6 +202,7 @@ struct unit *unit_load_file(const struct unit_dirs *d, const char *path, struct 
 struct unit_scan_entry {
 	char *name;
 	struct unit *unit; /* NULL: broken, see problems */
+	struct unit *circular; /* right by itself, but its After= and Requires= go in a circle: `unit` is NULL then */
 	struct unit_problems problems;
 };
 struct unit_scan {

@@ -85,16 +85,6 @@ static void check_user(const struct validate *v)
 		at(v, group, "Group= needs User=");
 }
 
-static void check_order(const struct validate *v)
-{
-	const struct assign *after = set_in(v, "App", "After"), *requires = set_in(v, "App", "Requires");
-
-	if (after && strv_has(&v->u->after, v->u->name))
-		at(v, after, "After= names the app itself");
-	if (requires && strv_has(&v->u->requires, v->u->name))
-		at(v, requires, "Requires= names the app itself");
-}
-
 static void check_restart(const struct validate *v)
 {
 	const struct assign *max = set_in(v, "Restart", "MaxSec"), *sec = set_in(v, "Restart", "Sec");
@@ -273,7 +263,6 @@ void unit_validate(const struct validate *v)
 	check_command(v);
 	check_app_directory(v);
 	check_user(v);
-	check_order(v);
 	check_restart(v);
 	check_ready(v);
 	check_mode(v);

@@ -157,3 +157,39 @@ def test_the_settings_are_checked_too(inst):
     inst.write_conf("[Supervisor]\nShutdwonBudget=1s\n" if not harness.ROOT else "ShutdwonBudget=1s\n")
     r = inst.sbxsv("check")
     assert r.code == 1 and "sbxsv.conf" in r.out and "ShutdownBudget" in r.out
+
+
+def test_after_and_requires(inst):
+    """A circle is an error of the apps in it alone, with its lines; a name that nobody has is said."""
+    good(inst, "a", sandbox="Requires=b\n")
+    good(inst, "b", sandbox="After=c\n")
+    good(inst, "c", sandbox="Requires=a\n")
+    good(inst, "d", sandbox="Requires=a\nAfter=cc\nRequires=later\n")
+    r = inst.sbxsv("check")
+    assert r.code == 1
+    errors = [x for x in r.out.splitlines() if not x.startswith("note: ")]
+    assert [x.split(":")[0] for x in errors] == ["a.app", "b.app", "c.app"], errors
+    assert errors[0] == ("a.app:4: [App] Requires=b goes in a circle: b comes after c (b.app:4), c requires a "
+                         "(c.app:4); remove one of these lines")
+    assert "b.app:4: [App] After=c goes in a circle: " in inst.sbxsv("check", "b").out
+    r = inst.sbxsv("check", "d")
+    assert r.code == 0 and "d.app:5: After=cc: there is no app cc" in r.out
+    assert "d.app:6: Requires=later: there is no app later; the app waits until there is one" in r.out
+    # a file that is not in apps.d yet, in place of the one that is
+    path = os.path.join(inst.base, "c.app")
+    with open(path, "w") as f:
+        f.write(open(inst.unit_path("c")).read().replace("Requires=a\n", ""))
+    assert inst.sbxsv("check", path).code == 0, inst.sbxsv("check", path)
+
+
+def test_circles_through_templates(inst):
+    """%i makes a circle in each instance, and only where the instances are there."""
+    for name, other in (("x", "y"), ("y", "x")):
+        good(inst, f"{name}@", sandbox=f"Requires={other}@%i\n")
+    assert inst.sbxsv("check").code == 0
+    for link in "x@1", "y@1", "x@2":
+        os.symlink(f"{link[0]}@.app", inst.unit_path(link))
+    r = inst.sbxsv("check")
+    assert r.code == 1
+    lines = [x for x in r.out.splitlines() if "circle" in x]
+    assert len(lines) == 2 and all("@1" in x and "@2" not in x for x in lines), r.out

@@ -188,6 +188,14 @@ test_states_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_states_LDADD = libsup.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_order
+TESTS += test_order
+endif
+test_order_SOURCES = tests/unit/test_order.c
+test_order_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_order_LDADD = $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_unit
 TESTS += test_unit
 endif
