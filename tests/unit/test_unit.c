@@ -325,7 +325,7 @@ static const struct sample samples[] = {
 	{"Needs", "Python", "^3.10", "3.", NULL},
 	{"Prepare", "Exec", "npm ci", "", NULL},
 	{"Prepare", "Files", "~/x/package-lock.json", "package-lock.json", "[Prepare]\nExec=npm ci\n"},
-	{"Prepare", "Allow", "registry.npmjs.org", "10.0.0.1", "[Prepare]\nExec=npm ci\n"},
+	{"Prepare", "Allow", "packages.example.com", "10.0.0.1", "[Prepare]\nExec=npm ci\n"},
 	{"Prepare", "Timeout", "5min", "1ms", "[Prepare]\nExec=npm ci\n"},
 	{"Prepare", "Retries", "2", "101", "[Prepare]\nExec=npm ci\n"},
 	{"Port", "Reclaim", "no", "nope", NULL},
