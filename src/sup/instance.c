@@ -16,6 +16,9 @@
 #define RECORD     "run.json"
 #define RECORD_MAX (256u << 10)
 #define LOCK       "sbxsvd.lock"
+/* What a child does between its clone and its exec takes milliseconds. */
+#define ORPHAN_LOCK_MS 5000
+#define ORPHAN_POLL_MS 5
 
 void instance_record_add(struct instance_record *r, const char *app, pid_t pid, uint64_t start, bool jailed)
 {
@@ -32,6 +35,45 @@ void instance_record_finish(struct instance_record *r)
 	memset(r, 0, sizeof *r);
 }
 
+/* The pid that the lock file names; 0: none. */
+static pid_t recorded_holder(int fd)
+{
+	char text[32] = "";
+	uint64_t pid = 0;
+
+	(void)!pread(fd, text, sizeof text - 1, 0);
+	text[strcspn(text, "\n")] = 0;
+	(void)parse_u64(text, INT32_MAX, &pid);
+	return (pid_t)pid;
+}
+
+static bool is_gone(pid_t pid)
+{
+	CLEANUP_FD int fd = pid > 0 ? pidfd_open_pid(pid) : -1;
+
+	return pid > 0 && (fd < 0 || pidfd_is_dead(fd));
+}
+
+/*
+ * A lock is held as long as anybody has its file open, and a child that was just made has it until it executes. Where the
+ * holder was killed in that moment it is only that child, which does not stay.
+ */
+static int take_lock(int fd)
+{
+	int64_t until = clk_mono_ms() + ORPHAN_LOCK_MS;
+
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		int code = errno;
+
+		if (code != EWOULDBLOCK || !is_gone(recorded_holder(fd)) || clk_mono_ms() >= until) {
+			errno = code;
+			return -1;
+		}
+		(void)poll(NULL, 0, ORPHAN_POLL_MS);
+	}
+	return 0;
+}
+
 int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e)
 {
 	CLEANUP_FD int dir = file_private_dir(runtime_dir, e);
@@ -44,14 +86,12 @@ int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e)
 	fd = file_open_nofollow(dir, LOCK, O_RDWR | O_CREAT, 0600);
 	if (fd < 0)
 		return err_sys(e, errno, "%s/%s: cannot open the lock", runtime_dir, LOCK);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		uint64_t pid = 0;
+	if (take_lock(fd) < 0) {
 		int code = errno;
+		pid_t pid = recorded_holder(fd);
 
-		(void)!pread(fd, text, sizeof text - 1, 0);
-		text[strcspn(text, "\n")] = 0;
-		(void)parse_u64(text, INT32_MAX, &pid);
-		*ret_holder = (pid_t)pid;
+		*ret_holder = pid;
+		(void)snprintf(text, sizeof text, "%d", (int)pid);
 		return err_set(e, code,
 			       "another sbxsvd (pid %s) already uses %s; one supervisor a runtime directory, "
 			       "see --instance",

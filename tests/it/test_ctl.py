@@ -1,4 +1,5 @@
 """The command and the control API against a real supervisor."""
+import fcntl
 import json
 import os
 import pty
@@ -86,6 +87,23 @@ def test_up_after_a_connection_that_was_closed_without_a_word(inst, ends):
         assert r.code == 0 and "started" in r.out, r
     else:
         assert r.code == 6 and "refuses this process" in r.err, r
+
+
+def test_up_while_a_child_of_a_killed_supervisor_still_has_its_lock(inst):
+    """As the listening socket: a child has the lock file until it executes. It does not stay, so that is waited for."""
+    os.makedirs(inst.runtime, mode=0o700, exist_ok=True)
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    with open(os.path.join(inst.runtime, "sbxsvd.lock"), "w") as f:
+        os.chmod(f.name, 0o600)
+        fcntl.flock(f, fcntl.LOCK_EX)
+        f.write(f"{gone.pid}\n")
+        f.flush()
+        up = inst.spawn([harness.program("sbxsv"), "up"], stdout=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            up.wait(0.5)
+    out = up.communicate(timeout=60)[0]
+    assert up.returncode == 0 and b"started" in out, out
 
 
 def test_up_shows_why_it_failed(inst):
