@@ -1,13 +1,14 @@
 """A random walk over everything that may happen to a supervisor and its apps.
 
 Eight apps of different kinds are started, stopped, edited, broken, frozen and killed; so are the proxy and the supervisor. After each
-step what the API says is compared with what the kernel says, from time to time also with what was asked for, and when all
-is stopped the descriptors of the supervisor and the proxy are counted.
+step what the API says is compared with what the kernel says (lib/kernelview.py), from time to time also with what was asked for,
+and when all is stopped the descriptors of the supervisor and the proxy are counted.
 
-  SBXSV_CHAOS_SECONDS   how long it walks (40)
-  SBXSV_CHAOS_SEED      the seed of another walk, as printed
+  SBXSV_CHAOS_SECONDS   how long the long walk is (30)
+  SBXSV_CHAOS_WALKS     how many short walks there are, each with an instance of its own (2; before a release 1000)
+  SBXSV_CHAOS_STEPS     how many steps a short one has (8)
+  SBXSV_CHAOS_SEED      the seed of another walk, as printed (with SBXSV_CHAOS_WALKS=1 of a short one)
 """
-import collections
 import http.client
 import os
 import random
@@ -17,60 +18,22 @@ import time
 
 import pytest
 
-from harness import MARK, PYTHON, ROOT, UnixHttp, all_pids, describe, http_get, kill_pid, proc_start, wait_for
+from harness import PYTHON, UnixHttp, WaitTimeout, http_get, kill_pid, proc_start, wait_for
+from kernelview import agree, descriptors, kinds_of_descriptors, living, processes
 from test_sup import GENEROUS, STUBBORN, refused, unit
 
-SECONDS = float(os.environ.get("SBXSV_CHAOS_SECONDS", "40"))
+SECONDS = float(os.environ.get("SBXSV_CHAOS_SECONDS", "30"))
+WALKS = int(os.environ.get("SBXSV_CHAOS_WALKS", "2"))
+STEPS = int(os.environ.get("SBXSV_CHAOS_STEPS", "8"))
 SEED = int(os.environ.get("SBXSV_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 QUICK = "[Restart]\nPolicy=always\nSec=5ms\nMaxSec=300ms\nLimitBurst=100000\n"
 CRASHING = ("crash", "limit")
 SERVERS = ("web", "hosts", "slow", "off")
 LATE = "sleep 0.7\nexec /usr/bin/python3 appserver.py\n"
 
-Process = collections.namedtuple("Process", "pid parent state start app")
-
-
-def processes(mark):
-    """Every process, and of those of the instance's apps which app they say they are."""
-    want, out = f"{MARK}={mark}".encode(), {}
-    for pid in all_pids():
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as f:
-                fields = f.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        app = None
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                env = f.read().split(b"\0")
-            if want in env:
-                app = next((e[10:].decode() for e in env if e.startswith(b"SBXSV_APP=")), None)
-        except OSError:
-            pass
-        out[pid] = Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), app)
-    return out
-
-
-def listeners(pid):
-    """Ports on which sockets of this process listen."""
-    inodes, ports = set(), []
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        except OSError:
-            pass
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/{pid}/net/{table}") as f:
-            for line in f.readlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                    ports.append(int(fields[1].rpartition(":")[2], 16))
-    return sorted(ports)
-
-
 class Walk:
-    def __init__(self, inst, free_port):
-        self.inst, self.rng = inst, random.Random(SEED)
+    def __init__(self, inst, free_port, seed):
+        self.inst, self.rng = inst, random.Random(seed)
         self.port = {name: free_port() for name in SERVERS}
         self.wanted = {}   # app -> True: should run, False: should not, None: either, the files and a person raced
         self.gone, self.broken, self.frozen = set(), set(), []
@@ -79,7 +42,6 @@ class Walk:
         self.most = None   # descriptors when all is stopped
         self.done = []
         self.open = []
-        self.disagree = ""
 
     # --- files ---
 
@@ -269,7 +231,7 @@ class Walk:
     def do_down_up(self):
         self.note("down, up")
         self.inst.down()
-        assert not self.living(), self.living()  # nothing survives `down`, not for a moment
+        assert not living(self.inst), living(self.inst)  # nothing survives `down`, not for a moment
         self.begin()
 
     def do_kill_daemon(self):
@@ -277,11 +239,8 @@ class Walk:
         kill_pid(self.daemon)
         wait_for(lambda: proc_start(self.daemon) is None)
         if self.rng.random() < 0.5:  # without a pid namespace processes may survive until the next start
-            wait_for(lambda: not [p for p in self.living() if p.app != "off"], GENEROUS, "the end of all that is jailed")
+            wait_for(lambda: not [p for p in living(self.inst) if p.app != "off"], GENEROUS, "the end of all that is jailed")
         self.begin()
-
-    def living(self):
-        return [p for p in processes(self.inst.mark).values() if p.app and p.state not in "ZX"]
 
     def begin(self):
         self.inst.up()
@@ -295,58 +254,13 @@ class Walk:
     def note(self, text):
         self.done.append(text)
 
-    def compare(self):
-        """One look at both; true when they agree. Between two looks things happen: only lasting disagreement counts."""
-        code, before = self.inst.api("GET", "/v1/status")
-        seen = processes(self.inst.mark)
-        ports = listeners(self.daemon)
-        after = self.inst.api("GET", "/v1/status")[1]
-
-        def pids(s):
-            return {a["name"]: (a["state"], a.get("pid")) for a in s["apps"]}, s["supervisor"]["proxy"].get("pid")
-        if code != 200 or pids(before) != pids(after):
-            self.disagree = "always changing"
-            return False
-        return self.judge(before, seen, ports)
-
-    def judge(self, status, seen, ports):
-        api = {a["name"]: a for a in status["apps"]}
-        proxy = status["supervisor"]["proxy"].get("pid")
-        tops = {}
-
-        def top(pid):
-            while pid in seen and seen[pid].parent != self.daemon:
-                pid = seen[pid].parent
-            return pid
-        for name, a in api.items():
-            if a.get("pid"):
-                tops[top(a["pid"])] = name
-        kids = {p.pid for p in seen.values() if p.parent == self.daemon}
-        known = set(tops) | ({proxy} if proxy else set())
-        strays = [p for p in seen.values() if p.app and tops.get(top(p.pid)) != p.app]
-        held = sorted(p["host"] for a in api.values() if a["name"] != "off" for p in a["ports"])
-        files = sorted(self.port[n] for n in SERVERS if n != "off" and n not in self.gone)
-        problems = [
-            ("apps", sorted(api), sorted(set(self.APPS) - self.gone)),
-            ("children of sbxsvd", sorted(kids), sorted(known)),
-            ("zombies", [p for p in kids if seen[p].state == "Z"], []),
-            ("processes that no app has", [describe(p.pid) for p in strays], []),
-            ("processes of what does not run", [n for n, a in api.items() if a.get("pid") and a["state"] in ("stopped", "failed", "backoff")], []),
-            ("ports in status", held, files),
-            ("ports that sbxsvd listens on", ports, files),
-        ]
-        # a broken unit that was never good has no ports
-        if self.broken:
-            problems = problems[:-2] + [("ports that sbxsvd listens on", ports, held)]
-        self.disagree = "; ".join(f"{what}: {got}, not {want}" for what, got, want in problems if got != want)
-        return not self.disagree
-
     def check(self):
-        assert proc_start(self.daemon) is not None and self.inst.daemon_pid() == self.daemon, "sbxsvd is not who it was"
-        end = time.monotonic() + GENEROUS
-        while not self.compare():
-            assert time.monotonic() < end, self.disagree
-            time.sleep(0.03)
+        def mine(view):
+            files = sorted(self.port[n] for n in SERVERS if n != "off" and n not in self.gone)
+            view.expect([("apps", sorted(view.apps), sorted(set(self.APPS) - self.gone))])
+            if not self.broken:  # a broken unit that was never good has no ports
+                view.expect([("ports held", view.ports, files)])
+        agree(self.inst, self.daemon, mine, GENEROUS)
         proxy = wait_for(self.inst.proxy_pid, GENEROUS, "a proxy")
         assert self.proxy in (None, proxy), "sbxsv-proxy is not who it was"
         self.proxy = proxy
@@ -389,29 +303,18 @@ class Walk:
             self.wanted[name] = False
         self.as_wanted()
         self.check()
-        assert not self.living(), self.living()
+        assert not living(self.inst), living(self.inst)
         if self.most is None:
             time.sleep(1)  # what ended just now is forgotten
-            self.most = self.descriptors()
-        wait_for(lambda: all(n <= m for n, m in zip(self.descriptors(), self.most)), GENEROUS,
-                 f"descriptors {self.most}; it has {self.descriptors()}: {self.listing()}")
+            self.most = descriptors(self.inst, self.daemon)
+        try:
+            wait_for(lambda: all(n <= m for n, m in zip(descriptors(self.inst, self.daemon), self.most)), GENEROUS)
+        except WaitTimeout:
+            now = descriptors(self.inst, self.daemon)
+            raise AssertionError(f"descriptors {self.most}; now {now}: {kinds_of_descriptors(self.inst, self.daemon)}") from None
         assert self.inst.api("POST", "/v1/apps/*/start", {"wait": False}, timeout=GENEROUS)[0] == 200
         for name in self.APPS:
             self.wanted[name] = True
-
-    def descriptors(self):
-        # the proxy is not dumpable: closed to its own user
-        return [len(os.listdir(f"/proc/{p}/fd")) for p in ((self.daemon, self.inst.proxy_pid()) if ROOT else (self.daemon,))]
-
-    def listing(self):
-        out = []
-        for p in (self.daemon, self.inst.proxy_pid()) if ROOT else (self.daemon,):
-            for fd in os.listdir(f"/proc/{p}/fd"):
-                try:
-                    out.append(os.readlink(f"/proc/{p}/fd/{fd}"))
-                except OSError:
-                    pass
-        return collections.Counter(n.partition(":")[0] for n in out)
 
     def close_clients(self):
         for c in self.open:
@@ -431,12 +334,15 @@ class Walk:
         self.thaw()
         self.check()
 
-    def run(self):
+    def setup(self):
         for name in self.APPS:
             self.write(name)
         self.begin()
         self.as_wanted()
         self.calm()
+
+    def long(self):
+        self.setup()
         end, n = time.monotonic() + SECONDS, 0
         while time.monotonic() < end:
             n += 1
@@ -450,19 +356,38 @@ class Walk:
         self.calm()
         return n
 
+    def short(self):
+        self.setup()
+        for n in range(STEPS):
+            self.note(f"-- step {n + 1}")
+            self.step()
+        self.note("as wanted?")
+        self.as_wanted()
+        self.calm()
+        return STEPS
 
-@pytest.mark.timeout(int(SECONDS) * 2 + 300)
-def test_a_random_walk(inst, free_port):
-    walk = Walk(inst, free_port)
-    print(f"SBXSV_CHAOS_SEED={SEED}")
+
+def walk(inst, free_port, seed, how):
+    w = Walk(inst, free_port, seed)
+    print(f"SBXSV_CHAOS_SEED={seed}")
     try:
-        n = walk.run()
+        n = how(w)
     except BaseException:
-        print("the last steps, oldest first:\n  " + "\n  ".join(walk.done[-60:]))
+        print("the last steps, oldest first:\n  " + "\n  ".join(w.done[-60:]))
         raise
     finally:
-        walk.thaw()
-        walk.close_clients()
+        w.thaw()
+        w.close_clients()
     print(f"{n} steps")
     for bad in ("Sanitizer", "runtime error", "ssertion"):
         assert bad not in inst.read_text(os.path.join(inst.state, "sbxsvd.log"))
+
+
+@pytest.mark.timeout(int(SECONDS) * 2 + 300)
+def test_a_random_walk(inst, free_port):
+    walk(inst, free_port, SEED, Walk.long)
+
+
+@pytest.mark.parametrize("number", range(WALKS))
+def test_short_walks(inst, free_port, number):
+    walk(inst, free_port, SEED + number, Walk.short)
