@@ -281,6 +281,5 @@ void http_start(struct outgoing *c, int upstream)
 	outgoing_release(c);
 	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
 	(void)http_begin(c, &s->req, s->buf, s->len);
-	free(s->buf);
-	free(s); /* neither a lookup nor a dial was left in it */
+	setup_put(s); /* neither a lookup nor a dial was left in it */
 }

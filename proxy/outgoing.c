@@ -25,6 +25,38 @@ static void judged(struct outgoing *c)
 	egress_run(c->l);
 }
 
+/*
+ * A setup and its buffer are too large for the quick lists of malloc(), and every connection has one for a moment: some
+ * stay here.
+ */
+#define SPARE_MAX 16
+static struct setup *spare[SPARE_MAX];
+static size_t spares;
+
+static struct setup *setup_get(void)
+{
+	struct setup *s;
+	char *buf;
+
+	if (!spares)
+		return xcalloc(1, sizeof *s);
+	s = spare[--spares];
+	buf = s->buf;
+	memset(s, 0, sizeof *s);
+	s->buf = buf;
+	return s;
+}
+
+void setup_put(struct setup *s)
+{
+	if (spares < SPARE_MAX && s->cap == FIRST_SIZE) {
+		spare[spares++] = s;
+		return;
+	}
+	free(s->buf);
+	free(s);
+}
+
 static void setup_free(struct outgoing *c)
 {
 	struct setup *s = TAKE_PTR(c->setup);
@@ -35,8 +67,7 @@ static void setup_free(struct outgoing *c)
 	resolve_stop(&s->waiter);
 	dial_stop(&s->dial);
 	upstream_free(s->up);
-	free(s->buf);
-	free(s);
+	setup_put(s);
 }
 
 static void on_deadline(struct loop_timer *t);
@@ -54,7 +85,7 @@ struct outgoing *outgoing_create(struct egress_listener *l, int fd, const struct
 	l->judging++;
 	app_conn_add(l->app, &l->conns, &c->conn);
 	loop_timer_init(l->app->proxy->loop, &c->timer, on_deadline, c);
-	c->setup = xcalloc(1, sizeof *c->setup);
+	c->setup = setup_get();
 	c->access = access_begin(l->app->proxy->access, fd);
 	egress_run(l);
 	return c;
@@ -359,7 +390,7 @@ static void connect_to(struct outgoing *c, const struct addr *v, size_t n)
 	}
 	c->generation = c->app->generation;
 	c->phase = PHASE_DIAL;
-	loop_timer_stop(&c->timer); /* the dial has its own */
+	loop_timer_start(&c->timer, IDLE_MS); /* the dial has its own */
 	dial_start(&s->dial, c->app->proxy->loop, v, n, s->target.port, on_dialled, c);
 }
 
@@ -416,7 +447,7 @@ static bool through_another(struct outgoing *c)
 	c->via = true;
 	c->generation = c->app->generation;
 	c->phase = PHASE_DIAL;
-	loop_timer_stop(&c->timer); /* it has its own */
+	loop_timer_start(&c->timer, IDLE_MS); /* it has its own */
 	c->setup->up = upstream_create(c, u, is_request(c));
 	upstream_start(c, c->l->acc.fd, on_upstream);
 	return true;
@@ -468,7 +499,7 @@ void outgoing_judge(struct outgoing *c)
 		return;
 	}
 	c->phase = PHASE_RESOLVE;
-	loop_timer_stop(&c->timer); /* the resolver has its own */
+	loop_timer_start(&c->timer, IDLE_MS); /* the resolver has its own */
 	resolve_start(c->l->resolver, &s->waiter, t->host, on_resolved, c);
 }
 
@@ -483,8 +514,9 @@ static bool first_room(struct outgoing *c)
 		return true;
 	if (!outgoing_hold(c, cap - s->cap))
 		return false;
+	if (s->cap || !s->buf)
+		s->buf = xrealloc(s->buf, cap);
 	s->cap = cap;
-	s->buf = xrealloc(s->buf, cap);
 	return true;
 }
 

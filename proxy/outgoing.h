@@ -127,6 +127,8 @@ bool outgoing_name_of_address(struct outgoing *c);
 void outgoing_judge(struct outgoing *c);
 /* A refusal after the connection was made, counted and reported like any other. */
 void outgoing_denied(struct outgoing *c, const char *rule, const char *hint);
+/* The same without what it asks others for, once that is over. */
+void setup_put(struct setup *s);
 /* Bytes kept for a verdict count; false: the app has too many already. */
 bool outgoing_hold(struct outgoing *c, size_t n);
 void outgoing_release(struct outgoing *c); /* none any more */

@@ -342,23 +342,17 @@ static bool on_first_bytes(struct relay *r, char *data, size_t len)
 	return true;
 }
 
-/* c->setup without its buffer goes away. */
-static char *take_setup(struct outgoing *c, size_t *ret_len)
+/* Neither a lookup nor a dial is left in it: whoever takes it puts it back. */
+static struct setup *take_setup(struct outgoing *c)
 {
-	struct setup *s = TAKE_PTR(c->setup);
-	char *buf = s->buf;
-
-	*ret_len = s->len;
 	outgoing_release(c);
-	free(s); /* neither a lookup nor a dial is left in it */
-	return buf;
+	return TAKE_PTR(c->setup);
 }
 
-void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t granted_len, size_t used)
+static void start(struct outgoing *c, int upstream, const void *granted, size_t granted_len, char *first,
+		  size_t len)
 {
 	int client = c->relay.io[0].fd;
-	size_t len;
-	CLEANUP_FREE char *buf = take_setup(c, &len);
 
 	/* The first bytes ever sent there, or nearly: they fit the socket's buffer. */
 	if (granted_len && send(client, granted, granted_len, MSG_NOSIGNAL) < 0) {
@@ -368,16 +362,26 @@ void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t 
 	}
 	relay_start(&c->relay, c->app->proxy->loop, client, upstream, outgoing_done);
 	c->relay.half[0].tap = on_first_bytes;
-	if (len > used)
-		(void)on_first_bytes(&c->relay, buf + used, len - used);
+	if (len)
+		(void)on_first_bytes(&c->relay, first, len);
+}
+
+void tunnel_start(struct outgoing *c, int upstream, const void *granted, size_t granted_len, size_t used)
+{
+	struct setup *s = take_setup(c);
+
+	if (s->len > used)
+		start(c, upstream, granted, granted_len, s->buf + used, s->len - used);
+	else
+		start(c, upstream, granted, granted_len, NULL, 0);
+	setup_put(s);
 }
 
 void tunnel_pass(struct outgoing *c, int upstream)
 {
-	struct sni sni = c->setup->sni;
-	size_t len;
-	CLEANUP_FREE char *buf = take_setup(c, &len);
+	struct setup *s = take_setup(c);
 
 	relay_start(&c->relay, c->app->proxy->loop, c->relay.io[0].fd, upstream, outgoing_done);
-	(void)hello_passed(c, &sni, buf, len);
+	(void)hello_passed(c, &s->sni, s->buf, s->len);
+	setup_put(s);
 }

@@ -180,6 +180,10 @@ static void timer_cb(struct ev_loop *ev, struct ev_timer *e, int revents)
 
 	(void)ev;
 	(void)revents;
+	if (w->due_ms > w->armed_ms) { /* it was put off meanwhile */
+		timer_arm(w);
+		return;
+	}
 	timer_unlink(w);
 	w->fn(w);
 }
@@ -200,24 +204,33 @@ static void timer_arm(struct loop_timer *w)
 	ev_timer_stop(w->loop->ev, timer_ev(w));
 	ev_timer_set(timer_ev(w), left > 0 ? (double)left / 1000. : 0., 0.);
 	ev_timer_start(w->loop->ev, timer_ev(w));
+	w->armed_ms = w->due_ms;
 }
 
+/*
+ * A deadline that is put off costs nothing: libev wakes it when it was due first, and then it goes on. (A
+ * connection does that several times, and most end before the first.)
+ */
 void loop_timer_start(struct loop_timer *w, int64_t after_ms)
 {
+	int64_t due_ms = clk_mono_ms() + (after_ms > 0 ? after_ms : 0);
+	bool shifts = w->loop->flags & LOOP_SHIFT_GAPS;
+
+	if (w->active && !shifts && due_ms >= w->armed_ms) {
+		w->due_ms = due_ms;
+		return;
+	}
 	loop_timer_stop(w);
 	ev_now_update(w->loop->ev);
 	w->active = true;
-	if (!(w->loop->flags & LOOP_SHIFT_GAPS)) {
-		ev_timer_set(timer_ev(w), after_ms > 0 ? (double)after_ms / 1000. : 0., 0.);
-		ev_timer_start(w->loop->ev, timer_ev(w));
-		return;
+	w->due_ms = due_ms;
+	if (shifts) {
+		w->next = w->loop->timers;
+		w->prev = NULL;
+		if (w->next)
+			w->next->prev = w;
+		w->loop->timers = w;
 	}
-	w->due_ms = clk_mono_ms() + (after_ms > 0 ? after_ms : 0);
-	w->next = w->loop->timers;
-	w->prev = NULL;
-	if (w->next)
-		w->next->prev = w;
-	w->loop->timers = w;
 	timer_arm(w);
 }
 

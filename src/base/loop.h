@@ -49,7 +49,7 @@ struct loop_timer {
 	struct loop *loop;
 	loop_timer_fn *fn;
 	void *data;
-	int64_t due_ms; /* with LOOP_SHIFT_GAPS */
+	int64_t due_ms, armed_ms; /* when it is to run, and when libev wakes it */
 	struct loop_timer *prev, *next;
 	bool active;
 };

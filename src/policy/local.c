@@ -1,12 +1,96 @@
 #include "policy/local.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <errno.h>
 #include <libmnl/libmnl.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
 
+#define REMEMBER_MS 1000
+#define REMOTE      64 /* a power of two */
+#define DRAIN       64 /* messages read in a row */
+
 static struct mnl_socket *netlink;
 static uint32_t sequence;
+
+/* linux/rtnetlink.h, rtnetlink(7): all that can make an address local, or send it another way. */
+static const unsigned groups[] = {
+	RTNLGRP_LINK,       RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE,
+	RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV4_RULE,   RTNLGRP_IPV6_RULE,   RTNLGRP_NEXTHOP,
+};
+static struct mnl_socket *changes; /* NULL: nothing is remembered */
+static struct {
+	struct addr addr;
+	int64_t until_ms;
+} remote[REMOTE];
+
+static bool join_groups(struct mnl_socket *s)
+{
+	for (size_t i = 0; i < ELEMENTS(groups); i++) {
+		unsigned group = groups[i];
+
+		if (mnl_socket_setsockopt(s, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* A kernel that cannot report one of them: all is asked for each time. */
+static void changes_open(void)
+{
+	changes = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	/* without an address of its own the kernel takes it for the sender of what the kernel sends itself */
+	if (changes && (mnl_socket_bind(changes, 0, MNL_SOCKET_AUTOPID) < 0 || !join_groups(changes))) {
+		(void)mnl_socket_close(changes);
+		changes = NULL;
+	}
+}
+
+/* Anything but "nothing came" counts: ENOBUFS says that more came than the socket holds. */
+static void forget_when_changed(void)
+{
+	char message[16]; /* the rest of it is of no interest */
+
+	for (int i = 0; i < DRAIN; i++) {
+		ssize_t n = recv(mnl_socket_get_fd(changes), message, sizeof message, MSG_DONTWAIT);
+
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n < 0 && errno == EINTR)
+			continue;
+		memset(remote, 0, sizeof remote);
+	}
+}
+
+static size_t slot(const struct addr *a)
+{
+	uint32_t h = 0, word;
+
+	for (size_t i = 0; i < (a->family == AF_INET ? 4u : 16u); i += sizeof word) {
+		memcpy(&word, a->v6.s6_addr + i, sizeof word);
+		h = (h ^ word) * 0x9e3779b1u; /* Knuth's multiplicative hash: no more than which slot it is */
+	}
+	return h >> 16 & (REMOTE - 1);
+}
+
+static bool known_remote(const struct addr *a)
+{
+	const struct addr *known = &remote[slot(a)].addr;
+
+	if (!changes)
+		return false;
+	forget_when_changed();
+	return known->family == a->family && a->family != AF_UNSPEC &&
+	       memcmp(&known->v6, &a->v6, a->family == AF_INET ? 4 : 16) == 0 &&
+	       clk_mono_ms() < remote[slot(a)].until_ms;
+}
+
+static void remember(const struct addr *a)
+{
+	remote[slot(a)].addr = *a;
+	remote[slot(a)].until_ms = clk_mono_ms() + REMEMBER_MS;
+}
 
 int local_open(struct err **e)
 {
@@ -18,6 +102,7 @@ int local_open(struct err **e)
 		return err_sys(e, errno,
 			       "a netlink socket, needed to tell this machine's addresses, cannot be made");
 	(void)setsockopt(mnl_socket_get_fd(netlink), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	changes_open();
 	return 0;
 }
 
@@ -53,7 +138,7 @@ static enum route route_of_error(int errnum)
 		       : ROUTE_LOCAL;
 }
 
-static enum route route_one(const struct addr *a)
+static enum route ask_route(const struct addr *a)
 {
 	char buf[8192] __attribute__((aligned(NLMSG_ALIGNTO)));
 	const struct nlmsghdr *h = (const struct nlmsghdr *)(const void *)buf;
@@ -79,6 +164,18 @@ static enum route route_one(const struct addr *a)
 	default:
 		return ROUTE_LOCAL;
 	}
+}
+
+static enum route route_one(const struct addr *a)
+{
+	enum route r;
+
+	if (known_remote(a))
+		return ROUTE_REMOTE;
+	r = ask_route(a);
+	if (r == ROUTE_REMOTE && changes)
+		remember(a);
+	return r;
 }
 
 void local_unmap(struct addr *a)

@@ -2,6 +2,7 @@
 import json
 import socket
 import threading
+import time
 
 import netlab
 import netsup
@@ -146,10 +147,19 @@ def test_an_answer_that_is_not_public_is_refused(lab, sup):
     # what means this machine says so, and which line would open the port
     for target in ("localhost:8080", "127.0.0.1:8080", "own.test:8080"):
         sup.refused("all", target, hint="Loopback=8080")
-    # an address that becomes this machine's own while everything runs
-    netlab.ip("addr add 11.2.0.10/32 dev lo")
-    sup.refused("hosts", "good.test:80", rule="this machine")
-    netlab.ip("addr del 11.2.0.10/32 dev lo")
+    # an address that becomes this machine's own while everything runs, by whatever way and a moment after it was dialled
+    for become, go in (("addr add 11.2.0.10/32 dev lo", "addr del 11.2.0.10/32 dev lo"),
+                       ("route add local 11.2.0.0/28 dev lo table local", "route del local 11.2.0.0/28 dev lo table local"),
+                       ("rule add pref 7 to 11.2.0.10 lookup 77", "rule del pref 7")):
+        if "rule" in become:
+            netlab.ip("route add local 11.2.0.10 dev lo table 77")
+            time.sleep(1.5)  # what was known before that route is no help
+            assert sup.run("hosts", "result = connect('good.test:80')")[0] == 200
+        for _ in range(2):
+            assert sup.run("hosts", "result = connect('good.test:80')")[0] == 200
+            netlab.ip(become)
+            sup.refused("hosts", "good.test:80", rule="this machine")
+            netlab.ip(go)
     assert sup.run("hosts", "result = connect('good.test:80')")[0] == 200
     assert trap.count == 0
 

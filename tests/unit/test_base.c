@@ -401,6 +401,35 @@ static void test_loop_timers_stop_and_defer_runs_once(void **state)
 	loop_destroy(l);
 }
 
+/* A running timer that is started again is due when it was started for last, later or sooner. */
+static void test_loop_timers_are_put_off_and_brought_forward(void **state)
+{
+	struct loop *l = loop_create(0);
+	struct tick off = {.started = clk_mono_ms()}, forward = off, stopped = off;
+
+	(void)state;
+	loop_timer_init(l, &off.t, on_tick, &off);
+	loop_timer_init(l, &forward.t, on_tick, &forward);
+	loop_timer_init(l, &stopped.t, on_tick, &stopped);
+	loop_timer_start(&stopped.t, 10);
+	loop_timer_start(&stopped.t, 40);
+	loop_timer_stop(&stopped.t);
+	loop_timer_start(&off.t, 20);
+	loop_timer_start(&off.t, 120);
+	loop_timer_start(&forward.t, 20);
+	loop_timer_start(&forward.t, 100000);
+	loop_timer_start(&forward.t, 60);
+	loop_run(l);
+	assert_true(forward.fired_after >= 60);
+	assert_false(loop_timer_active(&forward.t));
+	assert_int_equal(off.fired_after, 0);
+	assert_true(loop_timer_active(&off.t));
+	loop_run(l);
+	assert_true(off.fired_after >= 120);
+	assert_int_equal(stopped.fired_after, 0);
+	loop_destroy(l);
+}
+
 static void test_pidfd_reap_gives_the_wait_status(void **state)
 {
 	int status = -1, pidfd;
@@ -480,6 +509,7 @@ int main(void)
 		cmocka_unit_test(test_wire_large_messages),
 		cmocka_unit_test(test_loop_shifts_deadlines_over_a_stop),
 		cmocka_unit_test(test_loop_timers_stop_and_defer_runs_once),
+		cmocka_unit_test(test_loop_timers_are_put_off_and_brought_forward),
 		cmocka_unit_test(test_pidfd_reap_gives_the_wait_status),
 		cmocka_unit_test(test_fd_recv_refuses_more_fds_than_asked),
 		cmocka_unit_test(test_errors_carry_context_and_success_leaves_them_alone),
