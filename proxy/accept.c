@@ -133,6 +133,12 @@ static void on_ready(struct loop_io *io, unsigned events)
 	struct acceptor *a = io->data;
 
 	(void)events;
+	if (a->waiting) {
+		a->waiting = false;
+		loop_io_set(&a->io, 0);
+		(void)a->fn(a, -1, NULL);
+		return;
+	}
 	for (int i = 0; i < BATCH; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof peer;
@@ -185,12 +191,22 @@ void acceptor_init(struct acceptor *a, struct loop *l, int fd, struct conns *con
 
 void acceptor_run(struct acceptor *a, bool on)
 {
-	if (a->fd < 0 || a->on == on)
+	if (a->fd < 0 || (a->on == on && !a->waiting))
 		return;
+	a->waiting = false;
 	a->on = on;
 	if (!on)
 		loop_timer_stop(&a->backoff);
 	loop_io_set(&a->io, on ? LOOP_READ : 0);
+}
+
+void acceptor_wait(struct acceptor *a)
+{
+	if (a->fd < 0)
+		return;
+	acceptor_run(a, false);
+	a->waiting = true;
+	loop_io_set(&a->io, LOOP_READ);
 }
 
 void acceptor_finish(struct acceptor *a)

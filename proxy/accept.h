@@ -21,8 +21,8 @@ struct conns {
 };
 
 struct acceptor;
-/* Owns fd (non-blocking, close-on-exec). False: enough for now, the callback paused or closed the acceptor.
- */
+/* Owns fd (non-blocking, close-on-exec). False: enough for now, the callback paused or closed the acceptor. fd -1: after
+ * acceptor_wait(). */
 typedef bool acceptor_fn(struct acceptor *a, int fd, const struct sockaddr_storage *peer);
 struct acceptor {
 	struct loop_io io;
@@ -32,12 +32,15 @@ struct acceptor {
 	struct conns *conns;
 	int fd;
 	bool on;
+	bool waiting;
 };
 
 /* Owns fd. Paused at first. `conns`: of the app whose connections these are; the callback counts them. */
 void acceptor_init(struct acceptor *a, struct loop *l, int fd, struct conns *conns, acceptor_fn *fn,
 		   void *data);
 void acceptor_run(struct acceptor *a, bool on);
+/* Paused; but the callback is called once, with fd -1, when there is a connection to accept. */
+void acceptor_wait(struct acceptor *a);
 void acceptor_finish(
 	struct acceptor *a); /* closes the socket; once finished, or zeroed with fd -1, is fine */
 

@@ -5,6 +5,7 @@
 #include "proxy/dns.h"
 #include "proxy/egress.h"
 #include "proxy/forward.h"
+#include "proxy/idle.h"
 #include "proxy/loopback.h"
 #include "proxy/tally.h"
 
@@ -27,6 +28,7 @@ struct app *app_get(struct proxy *p, const char *name)
 	a->name = xstrdup(name);
 	conns_join(&a->conns);
 	a->forward = forward_create(a);
+	a->idle = idle_create(a);
 	a->denied = denied_create(a);
 	a->tally = tally_create();
 	a->next = p->apps;
@@ -44,6 +46,7 @@ void app_remove(struct app *a)
 	app_drop(a);
 	crash_page_forget(a);
 	forward_destroy(a->forward);
+	idle_destroy(a->idle);
 	denied_destroy(a->denied);
 	tally_destroy(a->tally);
 	conns_leave(&a->conns);
@@ -64,10 +67,16 @@ void app_set_policy(struct app *a, struct policy *policy, const char *closed)
 	egress_judge_again(a->egress);
 }
 
-void app_set_gate(struct app *a, enum gate gate)
+void app_set_gate(struct app *a, const struct app_gate *g)
 {
-	a->gate = gate;
+	enum gate before = a->gate;
+
+	a->gate = g->gate;
+	a->gate_n = g->n;
+	a->idle_ms = g->idle_ms;
+	a->idle_by_traffic = g->idle_by_traffic;
 	forward_gate_changed(a->forward);
+	idle_gate(a->idle, before);
 }
 
 void app_drop(struct app *a)

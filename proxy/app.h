@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gate { GATE_HOLD, GATE_SERVE, GATE_RESET };
+enum gate { GATE_HOLD, GATE_SERVE, GATE_RESET, GATE_REST };
 
 struct app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, out_ech, bytes_in, bytes_out;
@@ -42,10 +42,14 @@ struct app {
 	char *closed; /* not NULL: egress is closed without parsing a byte, for this reason */
 
 	enum gate gate;
+	uint64_t gate_n; /* its number */
+	int64_t idle_ms; /* of a session app; 0: it is none */
+	bool idle_by_traffic;
 	uint64_t launch; /* 0: no jail */
 	size_t jail_fds; /* its egress listeners and DNS sockets, in the budget of accept.h */
 
 	struct forward *forward;        /* host listeners, pool, inbound connections */
+	struct idle *idle;              /* is anybody using it? */
 	struct loopback *loopback;      /* Loopback= listeners of this launch */
 	struct egress_listener *egress; /* explicit proxy of this launch */
 	struct dns *dns;                /* policy DNS of this launch, and the names it gave out */
@@ -73,7 +77,13 @@ struct app *app_get(struct proxy *p, const char *name); /* makes it */
 void app_remove(struct app *a);
 /* Owns policy. */
 void app_set_policy(struct app *a, struct policy *policy, const char *closed);
-void app_set_gate(struct app *a, enum gate gate);
+struct app_gate { /* an order of the supervisor */
+	enum gate gate;
+	uint64_t n;
+	int64_t idle_ms;
+	bool idle_by_traffic;
+};
+void app_set_gate(struct app *a, const struct app_gate *g);
 /* Ends everything of the current launch. */
 void app_drop(struct app *a);
 /* Linked and counted, and the opposite: once each. */

@@ -7,6 +7,7 @@
 #include "proxy/egress.h"
 #include "proxy/forward.h"
 #include "proxy/hang.h"
+#include "proxy/idle.h"
 #include "proxy/loopback.h"
 #include "proxy/tally.h"
 #include <errno.h>
@@ -117,6 +118,14 @@ void control_denied(struct app *a, int kind, const char *host, uint16_t port, co
 	say(a->proxy, j);
 }
 
+void control_use(struct app *a, const char *what)
+{
+	struct js *j = message(what, a);
+
+	js_add_int(j, "n", (int64_t)a->gate_n);
+	say(a->proxy, j);
+}
+
 static struct js *counters_json(const struct app *a, bool all, size_t *bytes)
 {
 	const struct app_counters *c = &a->counters;
@@ -131,6 +140,8 @@ static struct js *counters_json(const struct app *a, bool all, size_t *bytes)
 	js_add_int(j, "out_ech", (int64_t)c->out_ech);
 	js_add_int(j, "bytes_in", (int64_t)c->bytes_in);
 	js_add_int(j, "bytes_out", (int64_t)c->bytes_out);
+	if (idle_unused_ms(a->idle) >= 0)
+		js_add_int(j, "unused_ms", idle_unused_ms(a->idle));
 	rules = tally_json(a->tally, all, &n);
 	if (rules)
 		js_add(j, "rules", rules);
@@ -240,13 +251,19 @@ static void on_listen(struct app *a, const struct js *m, int *fds, size_t n)
 static void on_gate(struct app *a, const struct js *m)
 {
 	const char *mode = js_str(m, "mode");
+	int64_t n = js_int_or(m, "n", 0), idle_ms = js_int_or(m, "idle_ms", 0);
+	struct app_gate g = {.gate = GATE_HOLD,
+			     .n = n > 0 ? (uint64_t)n : 0,
+			     .idle_ms = idle_ms > 0 ? idle_ms : 0,
+			     .idle_by_traffic = str_eq(js_str(m, "idle_by"), "traffic")};
 
 	if (str_eq(mode, "serve"))
-		app_set_gate(a, GATE_SERVE);
+		g.gate = GATE_SERVE;
 	else if (str_eq(mode, "reset"))
-		app_set_gate(a, GATE_RESET);
-	else
-		app_set_gate(a, GATE_HOLD);
+		g.gate = GATE_RESET;
+	else if (str_eq(mode, "rest"))
+		g.gate = GATE_REST;
+	app_set_gate(a, &g);
 }
 
 /* In the message: the sockets of UDP, those of TCP, then the map of names. */

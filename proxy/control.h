@@ -18,6 +18,7 @@ void control_need(struct app *a, size_t n);
 void control_denied(struct app *a, int kind, const char *host, uint16_t port, const char *rule,
 		    const char *hint, uint64_t count);
 void control_counters_soon(struct proxy *p);
+void control_use(struct app *a, const char *what); /* "wanted", "unused": at the gate of now */
 
 void crash_page_enter(const struct app *a);
 void crash_page_leave(void);

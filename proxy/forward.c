@@ -1,4 +1,5 @@
 #include "proxy/forward.h"
+#include "proxy/idle.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -6,6 +7,9 @@
 #include "proxy/pool.h"
 #include "proxy/relay.h"
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +17,9 @@
 #define RETRY_LIMIT_MS 10000
 #define PENDING_MAX    256  /* more wait in the listen queue */
 #define OPEN_MAX       8192 /* of one app, so that one cannot use up everybody's descriptors */
+#define GONE_MIN_MS    10000
+#define GONE_MAX_MS    60000
+#define GONE_UNHEARD   3 /* times that something was sent again, or asked, without an answer */
 
 struct port {
 	struct acceptor acc;
@@ -52,6 +59,7 @@ struct forward {
 	struct port *ports;
 	struct pool pool;
 	struct list pending, open;
+	size_t distant; /* of both: clients that are not of this machine */
 	struct loop_timer retry;
 };
 
@@ -88,7 +96,32 @@ static void ports_run(struct forward *f)
 	bool room = f->pending.n < PENDING_MAX && f->open.n + f->pending.n < OPEN_MAX;
 
 	for (struct port *p = f->ports; p; p = p->next)
-		acceptor_run(&p->acc, g == GATE_RESET || (g == GATE_SERVE && room));
+		if (g == GATE_REST)
+			acceptor_wait(&p->acc);
+		else
+			acceptor_run(&p->acc, g == GATE_RESET || (g == GATE_SERVE && room));
+	if (g == GATE_REST && f->pending.n)
+		idle_wanted(f->app->idle);
+}
+
+int64_t forward_gone_ms(const struct forward *f)
+{
+	int64_t ms = f->app->idle_ms;
+
+	return ms < GONE_MIN_MS ? GONE_MIN_MS : ms > GONE_MAX_MS ? GONE_MAX_MS : ms;
+}
+
+/* Of a session app, connections of clients that are gone must end; they are accepted with what the listener has. Half
+ * of the time until the first probe, then four of them. */
+static void port_keepalive(const struct port *p)
+{
+	int s = (int)(forward_gone_ms(p->f) / 1000), idle = s / 2, every = s / 8, count = 4;
+
+	if (!p->f->app->idle_ms)
+		return;
+	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
 static struct port *port_find(struct forward *f, uint16_t app_port)
@@ -108,9 +141,12 @@ static void inbound_free(struct inbound *c)
 		if (c->inner[i] >= 0)
 			(void)close(c->inner[i]);
 	f->app->counters.in_open--;
+	f->distant -= c->peer.family != 0;
 	app_counted(f->app);
 	conns_sub(&f->app->conns, false);
 	free(c);
+	if (!forward_clients(f))
+		idle_unused(f->app->idle);
 	ports_run(f);
 }
 
@@ -272,6 +308,10 @@ static bool on_client(struct acceptor *a, int fd, const struct sockaddr_storage 
 	struct forward *f = p->f;
 	struct inbound *c;
 
+	if (fd < 0) {
+		idle_wanted(f->app->idle);
+		return false;
+	}
 	f->app->counters.in_total++;
 	if (f->app->gate == GATE_RESET) {
 		fd_close_reset(fd);
@@ -290,6 +330,8 @@ static bool on_client(struct acceptor *a, int fd, const struct sockaddr_storage 
 	f->app->counters.in_open++;
 	app_counted(f->app);
 	list_add(&f->pending, c);
+	f->distant += c->peer.family != 0;
+	idle_used(f->app->idle);
 	inbound_try(c);
 	ports_run(f);
 	return a->on;
@@ -300,6 +342,8 @@ void forward_gate_changed(struct forward *f)
 	int64_t deadline = clk_mono_ms() + RETRY_LIMIT_MS;
 	struct inbound *next;
 
+	for (struct port *p = f->ports; p; p = p->next)
+		port_keepalive(p);
 	for (struct inbound *c = f->pending.head; c; c = next) {
 		next = c->next;
 		c->deadline_ms = deadline;
@@ -341,6 +385,63 @@ void forward_drop(struct forward *f)
 	pool_clear(&f->pool);
 }
 
+/* --- for idle.c --- */
+
+size_t forward_clients(const struct forward *f)
+{
+	return f->pending.n + f->open.n;
+}
+
+size_t forward_distant(const struct forward *f)
+{
+	return f->distant;
+}
+
+bool forward_queued(const struct forward *f)
+{
+	for (const struct port *p = f->ports; p; p = p->next) {
+		struct pollfd in = {.fd = p->acc.fd, .events = POLLIN};
+
+		if (poll(&in, 1, 0) > 0)
+			return true;
+	}
+	return false;
+}
+
+bool forward_moved(struct forward *f)
+{
+	bool moved = f->pending.n > 0;
+
+	for (struct inbound *c = f->open.head; c; c = c->next) {
+		moved |= c->relay.moved;
+		c->relay.moved = false;
+	}
+	return moved;
+}
+
+/* Sent again and again, or probed, and nothing came back. A client that only does not read answers. */
+static bool is_gone(const struct inbound *c, int64_t ms)
+{
+	struct tcp_info i = {0};
+	socklen_t len = sizeof i;
+
+	return c->peer.family && getsockopt(c->relay.io[0].fd, IPPROTO_TCP, TCP_INFO, &i, &len) == 0 &&
+	       i.tcpi_last_ack_recv > ms &&
+	       (i.tcpi_retransmits >= GONE_UNHEARD || i.tcpi_probes >= GONE_UNHEARD);
+}
+
+void forward_end_gone(struct forward *f)
+{
+	int64_t ms = forward_gone_ms(f);
+	struct inbound *next;
+
+	for (struct inbound *c = f->distant ? f->open.head : NULL; c; c = next) {
+		next = c->next;
+		if (is_gone(c, ms))
+			inbound_reset(c);
+	}
+}
+
 /* --- life --- */
 
 void forward_listeners_begin(struct forward *f)
@@ -369,6 +470,7 @@ void forward_listener(struct forward *f, int fd, uint16_t host_port, uint16_t ap
 		f->ports = p;
 	}
 	acceptor_init(&p->acc, f->app->proxy->loop, fd, &f->app->conns, on_client, p);
+	port_keepalive(p);
 }
 
 int forward_family(const struct forward *f, uint16_t host_port)

@@ -29,5 +29,12 @@ int forward_family(const struct forward *f, uint16_t host_port);
 void forward_gate_changed(struct forward *f);
 void forward_jail_ready(struct forward *f);
 void forward_pool(struct forward *f, int *fds, size_t n); /* takes the fds */
+/* For idle.h. */
+size_t forward_clients(const struct forward *f); /* connections, pending ones too */
+size_t forward_distant(const struct forward *f); /* those of other machines */
+bool forward_queued(const struct forward *f);    /* is one waiting to be accepted? */
+bool forward_moved(struct forward *f);           /* did any byte go since this was asked last? */
+int64_t forward_gone_ms(const struct forward *f);
+void forward_end_gone(struct forward *f); /* those of other machines that have not been heard of for so long */
 /* Ends the pool and every established connection; pending clients stay. */
 void forward_drop(struct forward *f);

@@ -16,6 +16,7 @@ libproxy_a_SOURCES = \
 	proxy/harden.c proxy/harden.h proxy/harden_seccomp.c \
 	proxy/hosts.c proxy/hosts.h \
 	proxy/http.c \
+	proxy/idle.c proxy/idle.h \
 	proxy/inner.c proxy/inner.h \
 	proxy/loopback.c proxy/loopback.h \
 	proxy/outgoing.c proxy/outgoing.h proxy/upstream.c proxy/upstream.h \

@@ -47,11 +47,27 @@ static char *isolation_word(const struct js *app)
 	return xstrdup(backend);
 }
 
+/* Of a session app: "resting for 12s, starts with the next connection", "1 connection", "unused for 5s, rests in 55s". */
+static char *session_note(const struct js *app)
+{
+	const struct js *s = js_get(app, "session");
+	CLEANUP_FREE char *unused = duration_of(s, "idle_ms"), *left = duration_of(s, "rests_in_ms");
+	int64_t n = js_int_or(s, "connections", 0);
+
+	if (!s)
+		return NULL;
+	if (str_eq(js_str(app, "state"), "idle"))
+		return xasprintf("resting for %s, starts with the next connection", unused ? unused : "?");
+	if (left && !n)
+		return xasprintf("unused for %s, rests in %s", unused ? unused : "?", left);
+	return js_get(s, "connections") ? xasprintf("%" PRId64 " connection%s", n, n == 1 ? "" : "s") : NULL;
+}
+
 static char *note_of(const struct js *app)
 {
 	const char *reason = js_str(app, "reason");
 	const struct js *problem = js_first(js_get(app, "problems"));
-	CLEANUP_FREE char *next = duration_of(app, "next_start_ms");
+	CLEANUP_FREE char *next = duration_of(app, "next_start_ms"), *use = session_note(app);
 	struct strbuf b = STRBUF_INIT;
 
 	if (js_bool_or(app, "restart_needed", false))
@@ -62,6 +78,8 @@ static char *note_of(const struct js *app)
 		strbuf_addf(&b, "%s%.*s", b.len ? "; " : "", (int)strcspn(reason, "\n"), reason);
 	if (next)
 		strbuf_addf(&b, "%snext start in %s", b.len ? "; " : "", next);
+	if (use)
+		strbuf_addf(&b, "%s%s", b.len ? "; " : "", use);
 	if (!js_bool_or(app, "enabled", true))
 		strbuf_addf(&b, "%snot enabled", b.len ? "; " : "");
 	return strbuf_take(&b);
@@ -218,6 +236,7 @@ static void print_ports(const struct js *app)
 static const char *gate_text(const char *gate)
 {
 	return str_eq(gate, "serve")   ? "served"
+	       : str_eq(gate, "rest")  ? "start the app"
 	       : str_eq(gate, "hold")  ? "wait until the app takes them"
 	       : str_eq(gate, "reset") ? "reset, because the app does not run"
 				       : gate;
@@ -438,12 +457,14 @@ static void print_resources(const struct js *app)
 static void print_life(const struct js *app)
 {
 	CLEANUP_FREE char *since = duration_of(app, "since_ms"), *uptime = duration_of(app, "uptime_ms");
-	CLEANUP_FREE char *next = duration_of(app, "next_start_ms"), *state = cli_safe(js_str(app, "state"));
+	CLEANUP_FREE char *next = duration_of(app, "next_start_ms"), *state = cli_safe(js_str(app, "state")),
+			  *use = session_note(app);
 	const struct js *last = js_get(app, "last_exit");
 	const char *at = js_str(last, "at"), *text = js_str(last, "text");
 
 	printf("%14s: %s%s%s%s\n", "state", state, since ? " (for " : "", since ? since : "",
 	       since ? ")" : "");
+	field("use", use);
 	paragraph("why", js_str(app, "reason"));
 	paragraph("what to do", js_str(app, "hint"));
 	if (str_eq(js_str(app, "state"), "stopped") && !js_str(app, "reason") && js_str(app, "name")) {

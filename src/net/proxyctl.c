@@ -29,7 +29,7 @@ struct proxyctl {
 	struct proxyctl_hooks hooks;
 	struct pc_app *apps;
 	struct pc_in in;
-	uint64_t launches;
+	uint64_t launches, gates; /* counted */
 	struct pc_syncs syncs;
 
 	pid_t pid; /* 0: none */
@@ -174,6 +174,14 @@ static void on_synced(void *data, uint64_t n)
 	struct proxyctl *p = data;
 
 	pc_sync_done(&p->syncs, n);
+}
+
+static void on_use(void *data, struct pc_app *a, enum proxy_use use)
+{
+	const struct proxyctl *p = data;
+
+	if (p->hooks.use)
+		p->hooks.use(p->hooks.data, a->name, use);
 }
 
 static void on_message(void *data, const struct js *m, int *fds, size_t n)
@@ -388,7 +396,7 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 	p->gid = run_gid;
 	p->hooks = *hooks;
 	p->in = (struct pc_in){
-		.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .data = p};
+		.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .use = on_use, .data = p};
 	p->pidfd = p->crash_fd = -1;
 	loop_timer_init(l, &p->restart, on_restart_timer, p);
 	if (access(program, X_OK) < 0) {
@@ -492,7 +500,21 @@ void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate)
 	struct pc_app *a = pc_app_get(&p->apps, app);
 
 	a->gate = gate;
+	a->gate_n = ++p->gates;
+	a->unused_since_ms = 0;
 	say(p, pc_say_gate(a), NULL, 0);
+}
+
+void proxyctl_idle(struct proxyctl *p, const char *app, int64_t idle_ms, bool by_traffic)
+{
+	struct pc_app *a = pc_app_get(&p->apps, app);
+
+	if (a->idle_ms == idle_ms && a->idle_by_traffic == by_traffic)
+		return;
+	a->idle_ms = idle_ms;
+	a->idle_by_traffic = by_traffic;
+	if (a->gate_n)
+		proxyctl_gate(p, app, a->gate);
 }
 
 void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail)

@@ -14,6 +14,11 @@ enum proxy_gate {
 	PROXY_GATE_HOLD,  /* connections wait in the listen queue */
 	PROXY_GATE_SERVE, /* relayed to the app; a refused inner connect is tried again for a while */
 	PROXY_GATE_RESET, /* accepted and reset at once */
+	PROXY_GATE_REST,  /* wait as in hold; PROXY_WANTED when one does */
+};
+enum proxy_use { /* of an app with proxyctl_idle() */
+	PROXY_WANTED, /* a client waits at gate `rest` */
+	PROXY_UNUSED, /* nobody is connected, and nobody will be: gate `serve` has become `hold` */
 };
 struct proxyctl;
 struct proxyctl_listen { /* fd: a listening socket of the host, dup()ed by us */
@@ -46,6 +51,8 @@ struct proxyctl_hooks {
 	 */
 	void (*event)(void *data, const struct js *event);
 	void (*restarted)(void *data, const char *why); /* the proxy died and is being started again */
+	/* What the proxy says at the gate it was told last. Not believed: to be tried again by proxyctl_gate(). */
+	void (*use)(void *data, const char *app, enum proxy_use use);
 	void *data;
 	const char
 		*where; /* WHERE_EXEC, or NULL: refusals name the unit as the place for a line that allows */
@@ -53,6 +60,7 @@ struct proxyctl_hooks {
 struct proxyctl_app_counters {
 	uint64_t in_open, in_total, out_open, out_allowed, out_denied, bytes_in, bytes_out;
 	uint64_t out_ech; /* tunnels whose ClientHello carried encrypted_client_hello */
+	int64_t unused_ms; /* with proxyctl_idle(), at gate `serve`: for so long; -1: in use, or not known */
 };
 /* `program`: path of sbxsv-proxy. `run_as`: uid/gid for the proxy under root, (uid_t)-1 keeps. NULL with *e.
  */
@@ -74,6 +82,8 @@ int proxyctl_set_policy(struct proxyctl *p, const char *app, const struct policy
 int proxyctl_set_listeners(struct proxyctl *p, const char *app, const struct proxyctl_listen *v, size_t n,
 			   struct err **e);
 void proxyctl_gate(struct proxyctl *p, const char *app, enum proxy_gate gate);
+/* At gate `serve`, PROXY_UNUSED follows when nobody was connected for idle_ms (by_traffic: no byte came or went). 0: never. */
+void proxyctl_idle(struct proxyctl *p, const char *app, int64_t idle_ms, bool by_traffic);
 /* A new launch: the previous jail's sockets, pool and connections are dropped. */
 void proxyctl_set_jail(struct proxyctl *p, const char *app, struct proxyctl_jail *jail);
 /* Other Loopback= ports for the jail that is there: listeners of new ports are made inside, those of ports that are no

@@ -216,7 +216,10 @@ static uint64_t count_of(const struct js *j, const char *key)
 
 void pc_app_counters(struct pc_app *a, const struct js *j)
 {
+	int64_t unused = js_int_or(j, "unused_ms", -1);
+
 	pc_tally_read(&a->tally, js_get(j, "rules"));
+	a->unused_since_ms = unused >= 0 && unused < clk_mono_ms() ? clk_mono_ms() - unused : 0;
 	a->now = (struct proxyctl_app_counters){
 		.in_open = count_of(j, "in_open"),
 		.in_total = count_of(j, "in_total"),
@@ -240,6 +243,9 @@ void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret)
 		.out_ech = a->before.out_ech + a->now.out_ech,
 		.bytes_in = a->before.bytes_in + a->now.bytes_in,
 		.bytes_out = a->before.bytes_out + a->now.bytes_out,
+		.unused_ms = a->idle_ms && a->gate == PROXY_GATE_SERVE && a->unused_since_ms
+				     ? clk_mono_ms() - a->unused_since_ms
+				     : -1,
 	};
 }
 
@@ -252,6 +258,7 @@ void pc_app_proxy_died(struct pc_app *a)
 	a->before = all;
 	pc_tally_proxy_died(&a->tally);
 	a->pool_message = 0;
+	a->unused_since_ms = 0;
 	a->now = (struct proxyctl_app_counters){0};
 }
 

@@ -24,6 +24,10 @@ struct pc_app {
 	struct proxyctl_listen *listen;
 	size_t n_listen;
 	enum proxy_gate gate;
+	uint64_t gate_n; /* number of the order: what the proxy says of use, it says at one */
+	int64_t idle_ms; /* 0: it is no session app */
+	bool idle_by_traffic;
+	int64_t unused_since_ms; /* monotonic; 0: in use, or not known */
 	uint64_t launch; /* 0: no jail */
 	struct proxyctl_jail jail;
 	int names_fd; /* the proxy's map of names and addresses, over its restarts and the app's; -1: none yet */

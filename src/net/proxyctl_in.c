@@ -67,6 +67,23 @@ static void on_synced(struct pc_in *in, const struct js *m)
 		in->synced(in->data, (uint64_t)n);
 }
 
+/* What crossed a newer order of ours on its way means nothing: the proxy looks again. */
+static void on_use(struct pc_in *in, const struct js *m, enum proxy_use use)
+{
+	struct pc_app *a = app_of(in, m);
+
+	if (!a || js_int_or(m, "n", -1) != (int64_t)a->gate_n || !a->gate_n)
+		return;
+	if (use == PROXY_UNUSED && a->gate == PROXY_GATE_SERVE && a->idle_ms && a->launch) {
+		a->gate = PROXY_GATE_HOLD;
+		in->use(in->data, a, use);
+	} else if (use == PROXY_WANTED && a->gate == PROXY_GATE_REST) {
+		in->use(in->data, a, use);
+	} else {
+		complain(in, "a word about use that does not fit its gate");
+	}
+}
+
 static void on_hello(struct pc_in *in, const struct js *m)
 {
 	int64_t v = js_int_or(m, "v", -1);
@@ -90,6 +107,10 @@ void pc_message(struct pc_in *in, const struct js *m)
 		on_counters(in, m);
 	else if (str_eq(type, "synced"))
 		on_synced(in, m);
+	else if (str_eq(type, "wanted"))
+		on_use(in, m, PROXY_WANTED);
+	else if (str_eq(type, "unused"))
+		on_use(in, m, PROXY_UNUSED);
 	else if (str_eq(type, "hello"))
 		on_hello(in, m);
 	else

@@ -16,6 +16,7 @@ struct pc_in {
 	void (*event)(void *data, const struct js *event);
 	void (*need)(void *data, struct pc_app *a, size_t n); /* n: 0 to PC_POOL_MAX */
 	void (*synced)(void *data, uint64_t n);
+	void (*use)(void *data, struct pc_app *a, enum proxy_use use);
 	void *data;
 	bool complained; /* about this proxy; false for a new one */
 };

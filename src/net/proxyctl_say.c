@@ -29,10 +29,15 @@ struct js *pc_say_listeners(const struct pc_app *a, int *fds, size_t *ret_n)
 
 struct js *pc_say_gate(const struct pc_app *a)
 {
-	static const char *const names[] = {"hold", "serve", "reset"};
+	static const char *const names[] = {"hold", "serve", "reset", "rest"};
 	struct js *j = pc_message_new("gate", a->name);
 
 	js_add_str(j, "mode", names[a->gate]);
+	js_add_int(j, "n", (int64_t)a->gate_n);
+	if (a->idle_ms) {
+		js_add_int(j, "idle_ms", a->idle_ms);
+		js_add_str(j, "idle_by", a->idle_by_traffic ? "traffic" : "connections");
+	}
 	return j;
 }
 

@@ -21,6 +21,7 @@ static void timer_fired(struct loop_timer *w)
 		app_event(a, EV_TIMEOUT);
 		break;
 	case APP_BACKOFF:
+	case APP_IDLE:
 		app_event(a, EV_DUE);
 		break;
 	default:
@@ -105,6 +106,10 @@ static enum app_event verdict_stopping(struct app *a)
 		cause = xstrdup(a->reason ? a->reason : "it did not get ready");
 		hint = xstrdup(a->hint ? a->hint : "");
 		return retry(a, cause, hint);
+	case AFTER_IDLE:
+		violations_ended(a, false);
+		restart_reset(&a->restart);
+		return EV_RESTED;
 	case AFTER_STAY:
 	case AFTER_FORGET:
 		break;
@@ -112,6 +117,20 @@ static enum app_event verdict_stopping(struct app *a)
 	violations_ended(a, false);
 	app_say_nothing(a);
 	return EV_DOWN;
+}
+
+/* A session app, with success. */
+static enum app_event ended_by_itself(struct app *a, const char *cause)
+{
+	bool failed;
+	enum app_event e = session_verdict(a, &failed);
+
+	if (failed)
+		return retry(a, cause,
+			     "a session app stays until it is stopped: this one ends before its clients are "
+			     "served");
+	violations_ended(a, false);
+	return e;
 }
 
 /* Nothing of the app runs any more: what follows? */
@@ -135,7 +154,7 @@ enum app_event action_verdict(struct app *a)
 			  a->ready_ms ? "" : ", before it was ready");
 	if (success && !policy_wants_more(a->unit, success)) {
 		app_say(a, "", "%s", cause);
-		return EV_DOWN;
+		return session_is(a) ? ended_by_itself(a, cause) : EV_DOWN;
 	}
 	return retry(a, cause, "");
 }
@@ -148,7 +167,10 @@ static void tell_to_end(struct app *a)
 
 	if (!app_alive(a)) {
 		reclaim_stop(a);
-		app_event(a, a->after == AFTER_AGAIN ? EV_NOW : a->after == AFTER_RETRY ? EV_AGAIN : EV_DOWN);
+		app_event(a, a->after == AFTER_AGAIN   ? EV_NOW
+			     : a->after == AFTER_RETRY ? EV_AGAIN
+			     : a->after == AFTER_IDLE  ? EV_RESTED
+						       : EV_DOWN);
 		return;
 	}
 	if (a->reaped) /* the end of the launch is on its way through the loop */
@@ -302,10 +324,35 @@ void app_act(struct app *a, enum app_action act)
 		rest(a);
 		break;
 	case ACT_CALM:
+		reclaim_stop(a);
 		app_say_nothing(a);
 		break;
 	case ACT_FORGET:
+		reclaim_stop(a);
 		app_forget(a);
+		break;
+	case ACT_HOLD:
+		session_hold(a);
+		break;
+	case ACT_HELD:
+		session_held(a);
+		break;
+	case ACT_HOLD_LATER:
+		session_hold_later(a);
+		break;
+	case ACT_WAKE:
+		session_wake(a);
+		break;
+	case ACT_UNUSED:
+		stop(a, AFTER_IDLE);
+		session_say_unused(a);
+		break;
+	case ACT_TO_IDLE:
+		if (a->after == AFTER_STAY || a->after == AFTER_FORGET)
+			a->after = AFTER_IDLE;
+		break;
+	case ACT_RESTED:
+		session_rested(a);
 		break;
 	}
 }

@@ -22,6 +22,7 @@
  *   health.c    [Health] checks
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
+ *   session.c   Mode=session: started by the first client, stopped when nobody uses it
  */
 #pragma once
 #include "base/fd.h"
@@ -50,7 +51,7 @@ struct refused;
 struct watch;
 
 /* What follows when the last process of an app that is being stopped is gone. */
-enum app_after { AFTER_STAY, AFTER_AGAIN, AFTER_RETRY, AFTER_FORGET };
+enum app_after { AFTER_STAY, AFTER_AGAIN, AFTER_RETRY, AFTER_FORGET, AFTER_IDLE };
 
 struct listener { /* a Listen= port on the host */
 	uint16_t host_port, app_port;
@@ -324,6 +325,19 @@ void notices_ready(struct app *a);
 void notices_release(struct app *a);
 const char *notices_waiting_for(const struct app *a); /* NULL: nothing */
 struct js *notices_status(const struct app *a);       /* NULL: nothing to say */
+
+/* session.c */
+bool session_is(const struct app *a); /* by the definition in force */
+void session_hold(struct app *a);
+void session_held(struct app *a);
+void session_hold_later(struct app *a);
+void session_wake(struct app *a);
+void session_rested(struct app *a);
+void session_say_unused(struct app *a);
+/* It ended by itself, with success: RESTED follows, or, when that is no way to go on, *ret_failed. */
+enum app_event session_verdict(struct app *a, bool *ret_failed);
+void session_proxy_says(struct sup *s, const char *app, enum proxy_use use);
+struct js *session_status(const struct app *a); /* NULL: it is no session app */
 
 /* status.c */
 void status_emit_state(struct app *a, enum app_state from);

@@ -72,6 +72,8 @@ static bool settled(const struct app *a, enum app_event wanted, int *code, char 
 	*text = NULL;
 	if (wanted == EV_STOP)
 		return a->state != APP_STOPPING;
+	if (wanted == EV_IDLE && a->state == APP_IDLE)
+		return true;
 	switch (a->state) {
 	case APP_RUNNING:
 	case APP_UNHEALTHY:
@@ -153,7 +155,18 @@ static bool meant_by_all(const struct app *a, enum sup_verb v)
 		return true;
 	if (v == SUP_RESTART && a->state != APP_STOPPED && a->state != APP_FAILED)
 		return true;
-	return u && u->enabled && u->mode == UNIT_BACKGROUND;
+	return u && u->enabled && u->mode != UNIT_STDIO;
+}
+
+/* Session apps that do not run are made idle: to start them all would be what nobody wants. */
+static enum app_event event_for_all(const struct app *a, enum sup_verb v)
+{
+	const struct unit *u = app_newest(a);
+	bool active = app_alive(a) || a->state == APP_STARTING || a->state == APP_STOPPING;
+
+	if (v == SUP_STOP || !u || u->mode != UNIT_SESSION || (v == SUP_RESTART && active))
+		return event_of[v];
+	return EV_IDLE;
 }
 
 /* A restart of what runs, whose new definition cannot start: it would only end a good process. */
@@ -179,7 +192,7 @@ static void request_all(struct sup *s, enum sup_verb verb, bool wait, struct com
 	for (struct app *o = s->apps, *next; o; o = next) {
 		next = o->next;
 		if (!o->dead && !o->removed && meant_by_all(o, verb) && !spared(o, verb, c))
-			request(o, event_of[verb], wait ? c : NULL);
+			request(o, event_for_all(o, verb), wait ? c : NULL);
 	}
 	batch_end(s);
 }

@@ -135,6 +135,8 @@ int network_apply(struct app *a, struct err **e)
 	}
 	if (tell_listeners(a, e) < 0 || tell_policy(a, &a->live, e) < 0)
 		return -1;
+	proxyctl_idle(a->sup->proxy, a->name, session_is(a) ? a->unit->idle_timeout_ms : 0,
+		      a->unit->idle_by_traffic);
 	a->network_told = true;
 	return 0;
 }
@@ -145,13 +147,14 @@ static enum proxy_gate wanted_gate(const struct app *a)
 	case APP_RUNNING:
 	case APP_UNHEALTHY:
 		return PROXY_GATE_SERVE;
-	case APP_STARTING:
 	case APP_IDLE:
+		return PROXY_GATE_REST;
+	case APP_STARTING:
 	case APP_WAITING:
 		return PROXY_GATE_HOLD;
 	case APP_STOPPING:
-		return a->after == AFTER_AGAIN || a->after == AFTER_RETRY ? PROXY_GATE_HOLD
-									  : PROXY_GATE_RESET;
+		return a->after == AFTER_STAY || a->after == AFTER_FORGET ? PROXY_GATE_RESET
+									  : PROXY_GATE_HOLD;
 	case APP_BACKOFF:
 		return clk_mono_ms() - a->since_ms < APP_BACKOFF_HOLD_MS ? PROXY_GATE_HOLD : PROXY_GATE_RESET;
 	case APP_STOPPED:

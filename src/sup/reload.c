@@ -21,7 +21,13 @@
 #include <errno.h>
 
 static const enum app_event do_start = EV_START, do_stop = EV_STOP, do_restart = EV_RESTART,
-			    do_remove = EV_REMOVE;
+			    do_remove = EV_REMOVE, do_idle = EV_IDLE;
+
+/* What an enabled app that does not run is told. */
+static const enum app_event *do_begin(const struct unit *u)
+{
+	return u && u->mode == UNIT_SESSION ? &do_idle : &do_start;
+}
 
 struct report {
 	struct js *added, *removed, *restarted, *live, *problems;
@@ -69,12 +75,14 @@ static void adopt_broken(struct app *a, struct unit_scan_entry *en, struct repor
 	/* Nothing runs and nobody stopped it: show why by way of the table. */
 	if (news && (a->state == APP_FAILED || (a->state == APP_STOPPED && !a->unit)))
 		a->todo = &do_start;
+	else if (a->state == APP_IDLE) /* its next client could not be served */
+		a->todo = &do_idle;
 }
 
 static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct report *r)
 {
 	bool was_enabled = app_newest(a)->enabled, now_enabled = u->enabled;
-	bool alive = app_alive(a) || a->reclaim;
+	bool alive = app_alive(a) || (a->reclaim && a->state != APP_IDLE);
 
 	if ((flags & UNIT_CHANGE_RESTART) && alive) {
 		unit_free(a->newest);
@@ -90,13 +98,14 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 		} else {
 			put_in_force(a, u);
 		}
-		if (a->state == APP_FAILED || (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
-			a->todo = &do_start;
+		if (a->state == APP_FAILED || a->state == APP_IDLE ||
+		    (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
+			a->todo = do_begin(u);
 	}
 	if (was_enabled && !now_enabled)
 		a->todo = &do_stop;
 	else if (!was_enabled && now_enabled && !alive)
-		a->todo = &do_start;
+		a->todo = do_begin(u);
 	js_push_str(a->todo == &do_restart ? r->restarted : r->live, a->name);
 }
 
@@ -120,7 +129,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	if (first) {
 		put_in_force(a, u);
 		if (u->enabled)
-			a->todo = &do_start;
+			a->todo = do_begin(u);
 		js_push_str(r->added, a->name);
 		return;
 	}
@@ -132,7 +141,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	unit_free(u);
 	r->unchanged++;
 	if (was_broken && a->state == APP_FAILED)
-		a->todo = &do_start;
+		a->todo = do_begin(app_newest(a));
 }
 
 static void adopt(struct sup *s, struct unit_scan_entry *en, struct report *r)
@@ -144,7 +153,7 @@ static void adopt(struct sup *s, struct unit_scan_entry *en, struct report *r)
 	a->seen = true;
 	if (a->removed) { /* it came back before its last process was gone */
 		a->removed = false;
-		a->todo = &do_start;
+		a->todo = do_begin(en->unit);
 	}
 	if (en->unit)
 		adopt_good(a, en, r);

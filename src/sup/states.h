@@ -3,7 +3,7 @@
  *
  * What may happen in each state:
  *   stopped    nothing runs and nothing is planned; ports are held and reset
- *   idle       (session apps, not built yet) ports are held, the first connection starts the app
+ *   idle       (session apps) ports are held, nothing runs, the first connection starts the app
  *   waiting    ports are held, and it starts when the apps it comes after are ready: After=, Requires=
  *   starting   ports are being taken, the jail is being built, or the program runs and is not ready yet
  *   running    the program is ready
@@ -38,6 +38,10 @@ enum app_event {
 	EV_JOIN,    /* a client has started the first instance of a stdio app; DOWN when the last one ended */
 	EV_BLOCKED, /* its ports are ours, but an app that it comes after is not ready */
 	EV_CLEAR,   /* now it is */
+	EV_IDLE,    /* a request: a session app is to be there for its first client */
+	EV_WAKE,    /* a client waits at a port of an idle app */
+	EV_UNUSED,  /* a session app has had no client for IdleTimeout=, and new ones wait */
+	EV_RESTED,  /* nothing of it runs any more, and the next client starts it */
 	EV_MAX
 };
 
@@ -60,6 +64,13 @@ enum app_action {
 	ACT_REST,      /* tidy up after the last process */
 	ACT_CALM,      /* nothing runs, by a person's wish: the reason of the failure is forgotten */
 	ACT_FORGET,    /* nothing runs: forget it now */
+	ACT_HOLD,       /* session apps: newest definition, ports, no process: HELD, REFUSED or SHORT follows */
+	ACT_HELD,       /* they are ours: clients may come */
+	ACT_HOLD_LATER, /* they could not be had for now: DUE follows */
+	ACT_WAKE,       /* from idle to a start: as BEGIN */
+	ACT_UNUSED,     /* tell it to end, then wait for the next client: RESTED follows */
+	ACT_TO_IDLE,
+	ACT_RESTED, /* tidy up after the last process, and look at what its unit has become */
 	ACT_MAX
 };
 
@@ -75,5 +86,5 @@ const char *app_action_name(enum app_action a);
  */
 static inline bool app_event_is_request(enum app_event e)
 {
-	return e <= EV_REMOVE;
+	return e <= EV_REMOVE || e == EV_IDLE;
 }

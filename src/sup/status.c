@@ -189,7 +189,7 @@ static void add_reason(struct js *o, const struct app *a, bool full)
 static struct js *short_status(const struct app *a, bool full)
 {
 	const struct unit *u = app_newest(a);
-	struct js *o = js_obj(), *ports = js_arr();
+	struct js *o = js_obj(), *ports = js_arr(), *session;
 	int64_t now = clk_mono_ms();
 
 	js_add_str(o, "name", a->name);
@@ -210,6 +210,9 @@ static struct js *short_status(const struct app *a, bool full)
 	add_reason(o, a, full);
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
+	session = session_status(a);
+	if (session)
+		js_add(o, "session", session);
 	js_add_bool(o, "restart_needed",
 		    app_alive(a) &&
 			    ((a->newest && !a->broken) || a->sees_newcomer || network_restart_needed(a)));
@@ -349,7 +352,11 @@ static void add_usage(struct js *o, const struct app *a)
 }
 
 static const char *const gate_names[] = {
-	[PROXY_GATE_HOLD] = "hold", [PROXY_GATE_SERVE] = "serve", [PROXY_GATE_RESET] = "reset"};
+	[PROXY_GATE_HOLD] = "hold",
+	[PROXY_GATE_SERVE] = "serve",
+	[PROXY_GATE_RESET] = "reset",
+	[PROXY_GATE_REST] = "rest",
+};
 
 struct js *sup_app_status(struct sup *s, const char *name)
 {

@@ -57,9 +57,17 @@ static void on_proxy_restarted(void *data, const char *why)
 	sup_record(s);
 }
 
+static void on_proxy_use(void *data, const char *app, enum proxy_use use)
+{
+	session_proxy_says(data, app, use);
+}
+
 static int start_proxy(struct sup *s, const char *program, struct err **e)
 {
-	struct proxyctl_hooks hooks = {.event = on_proxy_event, .restarted = on_proxy_restarted, .data = s};
+	struct proxyctl_hooks hooks = {.event = on_proxy_event,
+				       .restarted = on_proxy_restarted,
+				       .use = on_proxy_use,
+				       .data = s};
 	uid_t uid;
 	gid_t gid;
 

@@ -74,7 +74,7 @@
 static const struct unit_key unit_rows[] = {
 	/* clang-format off */
 	U("App", "Description", K_TEXT, description, "", "one line for people", LIVE, UNIT_ONLY),
-	U("App", "Mode", K_ENUM, mode, "background", "how the app lives", .flags = KEY_UNIT_ONLY | KEY_BLOCKS, WORDS("background", "!session", "!stdio")),
+	U("App", "Mode", K_ENUM, mode, "background", "how the app lives", .flags = KEY_UNIT_ONLY | KEY_BLOCKS, WORDS("background", "session", "!stdio")),
 	U("App", "Exec", K_WORDS, exec, "", "program and arguments, shell-like quoting, no shell", UNIT_ONLY),
 	U("App", "Shell", K_SHELL, shell, "", "one line for /bin/sh -c, instead of Exec=", UNIT_ONLY),
 	U("App", "Path", K_PATHS, path, "", "directory put first in PATH and readable", LIST),
@@ -105,8 +105,8 @@ static const struct unit_key unit_rows[] = {
 	U("Ready", "Path", K_URLPATH, ready_path, "/", "path asked by Type=http", LIVE),
 	U("Ready", "Timeout", K_MS, ready_timeout_ms, "30s", "a start that is not ready by then failed", LIVE, RANGE(1, 86400000)),
 
-	U("Session", "IdleTimeout", K_MS, idle_timeout_ms, "60s", "a session app without use for this long is stopped", LIVE, LATER, RANGE(1000, 0)),
-	U("Session", "IdleBy", K_ENUM_BOOL, idle_by_traffic, "connections", "what counts as use", LIVE, LATER, WORDS("connections", "traffic")),
+	U("Session", "IdleTimeout", K_MS, idle_timeout_ms, "60s", "a session app without use for this long is stopped", LIVE, RANGE(1000, 2592000000)),
+	U("Session", "IdleBy", K_ENUM_BOOL, idle_by_traffic, "connections", "what counts as use", LIVE, WORDS("connections", "traffic")),
 
 	U("Sandbox", "Profile", K_PROFILE, profile, "strict", "file of units/ whose keys are the defaults", UNIT_ONLY),
 	U("Sandbox", "Enforce", K_ENUM, enforce, "required", "what happens when the jail cannot be built as written",

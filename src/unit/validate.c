@@ -117,6 +117,10 @@ static void check_mode(const struct validate *v)
 
 	if (v->u->mode == UNIT_SESSION && !v->u->n_listen)
 		at(v, mode, "Mode=session needs a Listen= in [Network]: its first connection starts the app");
+	if (v->u->mode == UNIT_SESSION && v->u->enforce == UNIT_ENFORCE_OFF)
+		at(v, mode,
+		   "Mode=session needs a jail, which Enforce=off does not make: without one the app holds its port "
+		   "itself, so that nobody could wait for it while it does not run");
 	if (v->u->mode == UNIT_STDIO && v->u->n_listen)
 		at(v, mode, "Mode=stdio and Listen= exclude each other: the app talks on stdin and stdout");
 	for (size_t i = 0; i < ELEMENTS(session_keys); i++) {

@@ -37,6 +37,12 @@ static void on_need(void *data, struct pc_app *a, size_t n)
 	*made += n;
 }
 
+static void on_use(void *data, struct pc_app *a, enum proxy_use use)
+{
+	(void)data;
+	assert(use == PROXY_WANTED ? a->gate == PROXY_GATE_REST : a->gate == PROXY_GATE_HOLD);
+}
+
 static void check(const struct pc_app *a)
 {
 	CLEANUP_JS struct js *list = pc_app_denied_list(a, false);
@@ -56,7 +62,7 @@ static void check(const struct pc_app *a)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t made = 0;
-	struct pc_in in = {.apps = &apps, .event = on_event, .need = on_need, .synced = on_synced, .data = &made};
+	struct pc_in in = {.apps = &apps, .event = on_event, .need = on_need, .synced = on_synced, .use = on_use, .data = &made};
 	const char *at = (const char *)data, *end = at + size;
 
 	log_init("fuzz", LOG_LEVEL_ERROR);

@@ -35,3 +35,4 @@ EXTRA_DIST += tests/it/test_unit_commands.py
 EXTRA_DIST += tests/it/test_pid1.py
 EXTRA_DIST += tests/it/test_completion.py
 EXTRA_DIST += tests/it/test_desktop.py
+EXTRA_DIST += tests/it/test_session.py

@@ -12,7 +12,7 @@
 
 /* --- the model: what the actions would do --- */
 
-enum after { STAY, AGAIN, RETRY, FORGET };
+enum after { STAY, AGAIN, RETRY, FORGET, REST };
 enum timer { NO_TIMER, READY_TIMER, STOP_TIMER, BACKOFF_TIMER };
 struct model {
 	enum app_state state;
@@ -41,7 +41,10 @@ static void tell(struct model *m, enum after after)
 		return;
 	}
 	m->holding = false;
-	happen(m, after == AGAIN ? EV_NOW : after == RETRY ? EV_AGAIN : EV_DOWN);
+	happen(m, after == AGAIN   ? EV_NOW
+		  : after == RETRY ? EV_AGAIN
+		  : after == REST  ? EV_RESTED
+				   : EV_DOWN);
 }
 
 static void act(struct model *m, enum app_action a)
@@ -103,15 +106,46 @@ static void act(struct model *m, enum app_action a)
 		assert_false(alive(m) || m->holding);
 		m->timer = BACKOFF_TIMER;
 		break;
+	case ACT_CALM: /* of an idle app whose port is being taken back: that ends */
+		m->holding = false;
+		assert_false(alive(m));
+		break;
 	case ACT_REST:
-	case ACT_CALM:
 		assert_false(alive(m) || m->holding);
 		if (m->after == FORGET)
 			m->forgotten = true;
 		break;
 	case ACT_FORGET:
-		assert_false(alive(m) || m->holding);
+		m->holding = false;
+		assert_false(alive(m));
 		m->forgotten = true;
+		break;
+	case ACT_HOLD:
+	case ACT_WAKE:
+		assert_false(alive(m));
+		m->holding = true;
+		m->after = STAY;
+		m->timer = NO_TIMER;
+		break;
+	case ACT_HELD:
+		assert_false(alive(m) || m->holding);
+		break;
+	case ACT_HOLD_LATER:
+		assert_false(alive(m) || m->holding);
+		m->timer = BACKOFF_TIMER;
+		break;
+	case ACT_UNUSED:
+		assert_true(m->program);
+		tell(m, REST);
+		break;
+	case ACT_TO_IDLE:
+		if (m->after == STAY || m->after == FORGET)
+			m->after = REST;
+		break;
+	case ACT_RESTED:
+		assert_false(alive(m) || m->holding);
+		if (rand() % 2) /* the unit is another one by now */
+			happen(m, EV_IDLE);
 		break;
 	case ACT_NONE:
 		break;
@@ -132,6 +166,10 @@ static void check(const struct model *m)
 	case APP_BACKOFF:
 		assert_false(alive(m) || m->holding);
 		assert_int_equal(m->timer, BACKOFF_TIMER);
+		break;
+	case APP_IDLE:
+		assert_false(alive(m));
+		assert_true(m->timer == NO_TIMER || (m->timer == BACKOFF_TIMER && !m->holding));
 		break;
 	case APP_STARTING:
 		assert_true(alive(m) || m->holding);
@@ -172,10 +210,12 @@ static enum app_event when_gone(struct model *m)
 			return EV_NOW;
 		case RETRY:
 			return rand() % 4 ? EV_AGAIN : EV_GIVEUP;
+		case REST:
+			return EV_RESTED;
 		}
 	switch (rand() % 3) {
 	case 0:
-		return EV_DOWN;
+		return m->state != APP_STARTING && rand() % 2 ? EV_RESTED : EV_DOWN;
 	case 1:
 		return EV_AGAIN;
 	}
@@ -185,7 +225,7 @@ static enum app_event when_gone(struct model *m)
 /* One thing that the world could do now. */
 static void world(struct model *m)
 {
-	switch (rand() % 12) {
+	switch (rand() % 14) {
 	case 0:
 		happen(m, EV_START);
 		break;
@@ -201,12 +241,12 @@ static void world(struct model *m)
 		break;
 	case 4:
 	case 5:
-		if (m->holding && m->state == APP_STARTING) {
+		if (m->holding) {
 			static const enum app_event answers[] = {EV_HELD, EV_HELD, EV_BLOCKED, EV_REFUSED,
 								 EV_SHORT};
 			enum app_event e = answers[rand() % 5];
 
-			m->holding = e == EV_HELD;
+			m->holding = e == EV_HELD && m->state == APP_STARTING;
 			happen(m, e);
 		} else if (m->state == APP_WAITING) {
 			m->holding = true;
@@ -234,6 +274,16 @@ static void world(struct model *m)
 	case 10:
 		if (alive(m) && (m->killed || rand() % 4 == 0))
 			happen(m, when_gone(m));
+		break;
+	case 12:
+		if (m->state == APP_IDLE && !m->holding)
+			happen(m, EV_WAKE);
+		else if ((m->state == APP_RUNNING || m->state == APP_UNHEALTHY) && rand() % 4 == 0)
+			happen(m, EV_UNUSED);
+		break;
+	case 13:
+		if (rand() % 4 == 0)
+			happen(m, EV_IDLE);
 		break;
 	case 11:
 		if (m->timer != NO_TIMER)
@@ -266,8 +316,7 @@ static void any_history_is_sound(void **state)
 	}
 	assert_true(forgotten > 100 && launches > 1000);
 	for (int i = 0; i < APP_STATE_MAX; i++)
-		if (i != APP_IDLE)
-			assert_true(seen[i] > 100);
+		assert_true(seen[i] > 100);
 }
 
 /* --- the table --- */
@@ -280,6 +329,9 @@ static void requests_mean_something_everywhere(void **state)
 			assert_true(state_step(s, e).valid);
 			assert_true(app_event_is_request(e));
 		}
+	for (int s = 0; s < APP_STATE_MAX; s++)
+		assert_true(state_step(s, EV_IDLE).valid);
+	assert_true(app_event_is_request(EV_IDLE));
 	assert_false(app_event_is_request(EV_HELD));
 }
 
