@@ -4,7 +4,7 @@
 const struct command *const cli_commands[] = {
 	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_edit, &cmd_cat, &cmd_enable, &cmd_disable, &cmd_remove,   &cmd_status, &cmd_start,
 	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
-	&cmd_autostart, &cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec,
+	&cmd_autostart, &cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec, &cmd_run,
 	&cmd_ports,  &cmd_violations, &cmd_import, &cmd_version, &cmd_help,  NULL,
 };
 
@@ -14,7 +14,6 @@ const struct cli_planned cli_planned[] = {
 	 "what would allow it"},
 	{"mcp", "there is no MCP server for sbxsv itself yet"},
 	{"ps", "the processes of one app are not listed yet; sbxsv status APP shows how many there are"},
-	{"run", "apps with Mode=stdio are not started yet"},
 	{"shell", "a shell inside a running jail is not there yet; sbxsv exec starts a fresh one"},
 	{"suggest",
 	 "a whole unit is not suggested yet; sbxsv violations APP has a command for each thing refused"},

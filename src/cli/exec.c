@@ -337,7 +337,7 @@ static int run_plan(const struct exec_unit *x, struct plan *plan, const struct w
 
 	refusals_init(&r.refusals);
 	for (int i = 0; i < 3; i++)
-		r.relay[i].from = r.relay[i].to = r.relay[i].jail_fd = -1;
+		r.relay[i].from = r.relay[i].to = r.relay[i].jail_fd = r.relay[i].hup = -1;
 	r.terminal = isatty(0) == 1 || isatty(1) == 1 || isatty(2) == 1;
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (!quiet)

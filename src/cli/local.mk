@@ -11,4 +11,4 @@ sbxsv_SOURCES = src/cli/main.c
 sbxsv_LDADD = libcli.a $(CTLCLIENT_LIBS) libsandbox.a libnet.a libtrace.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(FILTER_LIBS) $(MNL_LIBS) -lpthread
 # commands that build jails without a daemon
 libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/exec_unit.h \
-	src/cli/refusals.c src/cli/refusals.h src/cli/relay.c src/cli/relay.h
+	src/cli/member.c src/cli/member.h src/cli/refusals.c src/cli/refusals.h src/cli/relay.c src/cli/relay.h src/cli/run.c src/cli/run_net.c src/cli/run_net.h

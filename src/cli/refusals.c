@@ -47,7 +47,11 @@ static void add(struct refusals *r, struct js *event)
 
 static void on_event(void *data, struct js *event)
 {
-	add(data, event);
+	struct refusals *r = data;
+
+	if (r->on_event)
+		r->on_event(r->event_data, event);
+	add(r, event);
 }
 
 static void on_lost(void *data, uint64_t n)
@@ -65,7 +69,7 @@ int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, co
 				    .root = fds->root_fd,
 				    .mntns = fds->mntns_fd,
 				    .app = p->app,
-				    .command = true,
+				    .command = !r->app,
 				    .program = p->program,
 				    .uid = geteuid() == 0 ? p->user.uid : (uid_t)-1,
 				    .gid = p->user.gid,
@@ -120,9 +124,9 @@ void refusals_add_hosts(struct refusals *r, const char *app, const struct js *de
 	}
 }
 
-static void print_one(const struct js *e)
+static void print_one(const struct js *e, bool app)
 {
-	CLEANUP_FREE char *text = violation_text(e), *advice = violation_advice(e, NULL);
+	CLEANUP_FREE char *text = violation_text(e), *advice = violation_advice(e, app ? js_str(e, "app") : NULL);
 	bool option = advice && str_starts(advice, "--");
 
 	(void)fprintf(stderr, "sbxsv: refused: %s%s%s\n", text,
@@ -137,7 +141,7 @@ void refusals_print(const struct refusals *r)
 	size_t n = 0;
 
 	for (const struct js *e = js_first(r->list); e && n < LINES_MAX; e = js_next(e), n++)
-		print_one(e);
+		print_one(e, r->app);
 	if (js_len(r->list) > n)
 		(void)fprintf(stderr, "sbxsv: refused: %zu more (--report FILE has all)\n",
 			      js_len(r->list) - n);

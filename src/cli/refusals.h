@@ -7,6 +7,10 @@
 struct observer;
 struct refusals {
 	struct js *list; /* events, each kind once with its count */
+	bool app;        /* of an app, not of a command: hints name its unit */
+	/* May be set: each as it comes; the event stays the list's. */
+	void (*on_event)(void *data, const struct js *event);
+	void *event_data;
 	uint64_t lost;   /* calls that nobody could judge, and kinds beyond the limit */
 	struct observer *observer;
 	void (*over)(void *data);

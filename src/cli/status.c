@@ -80,6 +80,11 @@ static char *note_of(const struct js *app)
 		strbuf_addf(&b, "%snext start in %s", b.len ? "; " : "", next);
 	if (use)
 		strbuf_addf(&b, "%s%s", b.len ? "; " : "", use);
+	if (js_len(js_get(app, "instances")))
+		strbuf_addf(&b, "%s%zu instance%s", b.len ? "; " : "", js_len(js_get(app, "instances")),
+			    js_len(js_get(app, "instances")) == 1 ? "" : "s");
+	else if (str_eq(js_str(app, "mode"), "stdio") && !b.len)
+		strbuf_adds(&b, "its clients start it");
 	if (!js_bool_or(app, "enabled", true))
 		strbuf_addf(&b, "%snot enabled", b.len ? "; " : "");
 	return strbuf_take(&b);
@@ -454,6 +459,23 @@ static void print_resources(const struct js *app)
 	field("log trouble", js_str(log, "error"));
 }
 
+/* "1: pid 4711, by claude, for 2h 3m" */
+static void print_instances(const struct js *list)
+{
+	const char *label = "instances";
+
+	for (const struct js *i = js_first(list); i; i = js_next(i)) {
+		CLEANUP_FREE char *uptime = duration_of(i, "uptime_ms"), *text = NULL;
+		const char *client = js_str(i, "client");
+
+		text = xasprintf("%" PRId64 ": pid %" PRId64 ", by %s, for %s%s", js_int_or(i, "number", 0),
+				 js_int_or(i, "pid", 0), client ? client : "?", uptime ? uptime : "?",
+				 js_bool_or(i, "restart_needed", false) ? "; started by an older unit" : "");
+		field(label, text);
+		label = "";
+	}
+}
+
 static void print_life(const struct js *app)
 {
 	CLEANUP_FREE char *since = duration_of(app, "since_ms"), *uptime = duration_of(app, "uptime_ms");
@@ -468,13 +490,15 @@ static void print_life(const struct js *app)
 	paragraph("why", js_str(app, "reason"));
 	paragraph("what to do", js_str(app, "hint"));
 	if (str_eq(js_str(app, "state"), "stopped") && !js_str(app, "reason") && js_str(app, "name")) {
-		CLEANUP_FREE char *start = xasprintf("sbxsv start %s", js_str(app, "name"));
+		bool stdio = str_eq(js_str(app, "mode"), "stdio");
+		CLEANUP_FREE char *start = xasprintf("sbxsv %s %s", stdio ? "run" : "start", js_str(app, "name"));
 
-		field("to start it", start);
+		field(stdio ? "a client runs" : "to start it", start);
 	}
 	field("next start in", next);
 	field_number("pid", app, "pid");
 	field("uptime", uptime);
+	print_instances(js_get(app, "instances"));
 	field_number("launches", app, "launches");
 	if (text) {
 		CLEANUP_FREE char *exit_text = xasprintf("%s%s%s", text, at ? ", at " : "", at ? at : "");

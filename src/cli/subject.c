@@ -70,6 +70,12 @@ static void others_of(const struct unit *u, const struct unit_scan *scan, struct
 struct plan *subject_plan(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
 			  struct unit_problems *p)
 {
+	return subject_plan_with(c, u, scan, false, p);
+}
+
+struct plan *subject_plan_with(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
+			       bool reaches_out, struct unit_problems *p)
+{
 	CLEANUP(conf_finish) struct conf conf = {0};
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	CLEANUP_ERR struct err *e = NULL;
@@ -78,7 +84,8 @@ struct plan *subject_plan(const struct cli *c, const struct unit *u, const struc
 			       .others = &others,
 			       .others_data = &others_data,
 			       .environ = environ,
-			       .fs = plan_fs_real()};
+			       .fs = plan_fs_real(),
+			       .reaches_out = reaches_out};
 	CLEANUP(unit_scan_finish) struct unit_scan own = {0};
 	struct plan *plan;
 

@@ -11,3 +11,6 @@ char *subject_none(const struct cli *c, const char *app); /* that there is none,
  * problems added. */
 struct plan *subject_plan(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
 			  struct unit_problems *p);
+/* reaches_out: rules given at run time open a network that the unit leaves shut. */
+struct plan *subject_plan_with(const struct cli *c, const struct unit *u, const struct unit_scan *scan,
+			       bool reaches_out, struct unit_problems *p);

@@ -28,6 +28,8 @@ struct ctl {
 	struct loop_io accept_io;
 	struct loop_timer accept_retry; /* out of file descriptors: the socket is left alone for a moment */
 
+	struct join *join;
+
 	struct MHD_Daemon *mhd;
 	struct loop_io mhd_io;
 	struct loop_timer mhd_timer;
@@ -80,6 +82,11 @@ void ctl_kick(struct ctl *c);
 enum MHD_Result answer(struct request *r);
 enum MHD_Result answer_waited(struct request *r); /* after req_resume() */
 void answer_detach(struct request *r);            /* the request goes away before its command is done */
+
+/* join.c: instances of stdio apps */
+struct join;
+struct join *join_create(struct loop *l, struct sup *s, const char *runtime, struct err **e);
+void join_destroy(struct join *j);
 
 /* stream.c */
 enum MHD_Result stream_logs(struct request *r);

@@ -459,7 +459,8 @@ struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
 	loop_timer_init(l, &c->accept_retry, on_accept_retry, c);
 	loop_defer_init(l, &c->mhd_run, on_mhd_run, c);
 	loop_defer_init(l, &c->shutdown, on_shutdown_defer, c);
-	if (start_mhd(c, e) || bind_socket(c, d->runtime, e)) {
+	if (start_mhd(c, e) || bind_socket(c, d->runtime, e) ||
+	    !(c->join = join_create(l, s, d->runtime, e))) {
 		ctl_destroy(c);
 		return NULL;
 	}
@@ -480,6 +481,7 @@ void ctl_destroy(struct ctl *c)
 	if (!c)
 		return;
 	remove_socket(c);
+	join_destroy(c->join);
 	if (c->listen_fd >= 0)
 		(void)close(c->listen_fd);
 	loop_io_stop(&c->accept_io);

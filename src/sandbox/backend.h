@@ -11,6 +11,7 @@
  * thread. The jail's umask is 022, its soft RLIMIT_NOFILE 1024 unless the unit has OpenFiles=.
  */
 #pragma once
+#include "base/json.h"
 #include "base/loop.h"
 #include "sandbox/audit.h"
 #include "sandbox/plan.h"
@@ -29,6 +30,7 @@ struct isolation {
 	struct strv missing; /* best-effort: what the unit asked for and the machine could not give */
 };
 void isolation_finish(struct isolation *i);
+struct js *isolation_js(const struct isolation *i); /* as status shows it */
 
 enum { LAUNCH_SOCKETS_MAX = 240, LAUNCH_FACTS_MAX = 1280 };
 struct launch_sockets { /* made inside the app's network namespace by the hook, passed out */

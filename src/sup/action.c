@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#define STDIO_LATE_MS 1000 /* a process of `sbxsv run` that should have ended its app by now hangs */
 #define UNKILLED_MS 5000 /* SIGKILL was sent and nothing happened: say so, and send it again */
 
 static void timer_fired(struct loop_timer *w)
@@ -165,6 +166,12 @@ static void tell_to_end(struct app *a)
 {
 	int sig = a->unit ? a->unit->stop_signal : SIGTERM;
 
+	if (a->instances) { /* each ends its own by Stop Signal= and Timeout= */
+		stdio_stop(a);
+		if (!a->sup->down)
+			loop_timer_start(&a->timer, a->unit->stop_timeout_ms + STDIO_LATE_MS);
+		return;
+	}
 	if (!app_alive(a)) {
 		reclaim_stop(a);
 		app_event(a, a->after == AFTER_AGAIN   ? EV_NOW
@@ -197,6 +204,7 @@ static void tell_to_end(struct app *a)
  */
 void app_kill(struct app *a, bool again)
 {
+	stdio_kill(a);
 	if (!a->launch || a->reaped)
 		return;
 	if (a->no_jail && a->up)

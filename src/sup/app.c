@@ -57,6 +57,7 @@ void app_free(struct app *a)
 	command_abandon(a, "the app was removed");
 	action_finish(a);
 	live_finish(a);
+	stdio_release(a);
 	run_release(a);
 	listener_release(a);
 	if (a->sup->proxy)
@@ -165,7 +166,7 @@ void app_say_nothing(struct app *a)
 
 bool app_alive(const struct app *a)
 {
-	return a->launch != NULL;
+	return a->launch || a->instances;
 }
 
 const struct unit *app_newest(const struct app *a)

@@ -20,6 +20,7 @@
  *   status.c    what is shown
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
+ *   stdio.c     instances of Mode=stdio that clients started
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
  *   session.c   Mode=session: started by the first client, stopped when nobody uses it
@@ -48,6 +49,7 @@ struct notices;
 struct observer;
 struct reclaim;
 struct refused;
+struct usage;
 struct watch;
 
 /* What follows when the last process of an app that is being stopped is gone. */
@@ -138,6 +140,9 @@ struct app {
 	size_t n_loopback;
 	struct liverules live;
 	struct loop_timer live_timer; /* the next of them ends */
+
+	struct sup_instance *instances; /* of Mode=stdio */
+	unsigned instance_number;       /* of the last one */
 
 	struct listener *listeners;
 	size_t n_listeners;
@@ -338,6 +343,17 @@ void session_say_unused(struct app *a);
 enum app_event session_verdict(struct app *a, bool *ret_failed);
 void session_proxy_says(struct sup *s, const char *app, enum proxy_use use);
 struct js *session_status(const struct app *a); /* NULL: it is no session app */
+
+/* stdio.c */
+bool stdio_mode(const struct app *a); /* by its newest definition */
+void stdio_stop(struct app *a);
+void stdio_kill(struct app *a);
+void stdio_release(struct app *a); /* the supervisor ends */
+void stdio_rules(struct app *a);               /* rules given at run time changed */
+void stdio_unit(struct app *a, bool outdated); /* the unit changed */
+bool stdio_outdated(const struct app *a);
+void stdio_status(const struct app *a, struct js *o);             /* adds to it */
+bool stdio_usage(const struct app *a, struct usage *ret); /* of all; false: no jail yet */
 
 /* status.c */
 void status_emit_state(struct app *a, enum app_state from);

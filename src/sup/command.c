@@ -153,6 +153,8 @@ static bool meant_by_all(const struct app *a, enum sup_verb v)
 
 	if (v == SUP_STOP)
 		return true;
+	if (stdio_mode(a))
+		return false;
 	if (v == SUP_RESTART && a->state != APP_STOPPED && a->state != APP_FAILED)
 		return true;
 	return u && u->enabled && u->mode != UNIT_STDIO;
@@ -169,11 +171,18 @@ static enum app_event event_for_all(const struct app *a, enum sup_verb v)
 	return EV_IDLE;
 }
 
-/* A restart of what runs, whose new definition cannot start: it would only end a good process. */
+/* What only clients start; and a restart of what runs, whose new definition cannot start: it would only end a good process. */
 static bool spared(const struct app *a, enum sup_verb v, struct command *c)
 {
 	CLEANUP_FREE char *problems = NULL, *text = NULL, *told = NULL;
 
+	if (v != SUP_STOP && stdio_mode(a) && !a->broken) {
+		c->open++;
+		told = xasprintf("%s: Mode=stdio: its clients start it; the command for their configuration is: "
+				 "sbxsv run %s", a->name, a->name);
+		command_answer(c, 1, told);
+		return true;
+	}
 	if (v != SUP_RESTART || !a->broken || !app_alive(a) || a->state == APP_STOPPING)
 		return false;
 	problems = unit_problems_text(&a->problems);

@@ -131,7 +131,7 @@ int loopback_renew(struct app *a, struct err **e)
 	struct proxyctl_loopback v[NET_LOOPBACK_MAX];
 	struct list l = {.n = 0};
 
-	if (!app_alive(a) || a->no_jail || !a->unit)
+	if (!a->launch || a->no_jail || !a->unit)
 		return 0;
 	if (make_list(a, true, &l, e) < 0)
 		return -1;

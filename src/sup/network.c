@@ -80,6 +80,7 @@ int network_swap_rules(struct app *a, struct liverules *rules, struct err **e)
 		return -1;
 	a->live = *rules;
 	*rules = before;
+	stdio_rules(a);
 	return 0;
 }
 
@@ -118,7 +119,7 @@ static bool misses_port(const struct app *a)
 
 bool network_restart_needed(const struct app *a)
 {
-	if (!app_alive(a) || a->no_jail || !a->unit || network_egress(a) == EGRESS_OFF)
+	if (!a->launch || a->no_jail || !a->unit || network_egress(a) == EGRESS_OFF)
 		return false;
 	return !a->reaches_out || (a->caught && misses_port(a));
 }

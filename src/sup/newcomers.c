@@ -75,6 +75,6 @@ static void check(struct app *a)
 void newcomers_check(struct sup *s)
 {
 	for (struct app *a = s->apps; a; a = a->next)
-		if (app_alive(a) && !a->no_jail && a->unit && sees_more_than_its_own(a->unit))
+		if (a->launch && !a->no_jail && a->unit && sees_more_than_its_own(a->unit))
 			check(a);
 }

@@ -82,7 +82,9 @@ static void adopt_broken(struct app *a, struct unit_scan_entry *en, struct repor
 static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct report *r)
 {
 	bool was_enabled = app_newest(a)->enabled, now_enabled = u->enabled;
-	bool alive = app_alive(a) || (a->reclaim && a->state != APP_IDLE);
+	/* what clients started goes on with the definition it has, and ends with its client */
+	bool theirs = a->instances && u->mode == UNIT_STDIO;
+	bool alive = (app_alive(a) || (a->reclaim && a->state != APP_IDLE)) && !theirs;
 
 	if ((flags & UNIT_CHANGE_RESTART) && alive) {
 		unit_free(a->newest);
@@ -97,6 +99,7 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 			a->newest = u;
 		} else {
 			put_in_force(a, u);
+			stdio_unit(a, flags & UNIT_CHANGE_RESTART);
 		}
 		if (a->state == APP_FAILED || a->state == APP_IDLE ||
 		    (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
@@ -104,7 +107,7 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 	}
 	if (was_enabled && !now_enabled)
 		a->todo = &do_stop;
-	else if (!was_enabled && now_enabled && !alive)
+	else if (!was_enabled && now_enabled && !alive && u->mode != UNIT_STDIO)
 		a->todo = do_begin(u);
 	js_push_str(a->todo == &do_restart ? r->restarted : r->live, a->name);
 }
@@ -128,7 +131,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	unit_problems_clear(&a->problems);
 	if (first) {
 		put_in_force(a, u);
-		if (u->enabled)
+		if (u->enabled && u->mode != UNIT_STDIO)
 			a->todo = do_begin(u);
 		js_push_str(r->added, a->name);
 		return;
@@ -179,7 +182,7 @@ static void apply_live(struct app *a)
 {
 	CLEANUP_ERR struct err *e = NULL;
 
-	if (!app_alive(a) || a->network_told || a->todo)
+	if (!a->launch || a->network_told || a->todo)
 		return;
 	if ((app_jailed(a->unit) && listener_move(a, &e) < 0) || network_apply(a, &e) < 0 ||
 	    loopback_renew(a, &e) < 0) {

@@ -90,6 +90,14 @@ void run_begin(struct app *a)
 		app_event(a, EV_REFUSED);
 		return;
 	}
+	if (a->unit->mode == UNIT_STDIO) { /* it was something else, or broken, until now */
+		listener_release(a);
+		proxyctl_remove(a->sup->proxy, a->name);
+		a->network_told = a->gate_told = false;
+		app_say_nothing(a);
+		app_event(a, EV_DOWN);
+		return;
+	}
 	run_ports_again(a);
 }
 

@@ -142,34 +142,6 @@ static struct js *counters_js(const struct app *a)
 	return o;
 }
 
-static struct js *isolation_js(const struct app *a)
-{
-	const struct isolation *i = &a->isolation;
-	struct js *o = js_obj(), *missing = js_arr();
-
-	js_add_str(o, "backend", i->backend);
-	js_add_bool(o, "user_ns", i->user_ns);
-	js_add_bool(o, "mount_ns", i->mount_ns);
-	js_add_bool(o, "pid_ns", i->pid_ns);
-	js_add_bool(o, "net_ns", i->net_ns);
-	js_add_bool(o, "seccomp", i->seccomp);
-	js_add_int(o, "landlock", i->landlock_abi);
-	js_add_bool(o, "no_new_privs", i->no_new_privs);
-	js_add_bool(o, "nested_ns_off", i->nested_ns_off);
-	js_add_bool(o, "survivors_possible", i->survivors_possible);
-	js_add_bool(o, "groups_kept", i->groups_kept);
-	js_add_str(o, "violations", audit_name(i->audit));
-	if (i->audit_error)
-		js_add_str(o, "violations_error", strerror(i->audit_error));
-	js_add_bool(o, "unix_sockets", i->unix_sockets);
-	if (i->unix_why)
-		js_add_str(o, "unix_why", i->unix_why);
-	for (size_t k = 0; k < i->missing.n; k++)
-		js_push_str(missing, i->missing.v[k]);
-	js_add(o, "missing", missing);
-	return o;
-}
-
 /* One that is tried again has its last words too where one app is shown: it has failed already. */
 static void add_reason(struct js *o, const struct app *a, bool full)
 {
@@ -215,13 +187,16 @@ static struct js *short_status(const struct app *a, bool full)
 		js_add(o, "session", session);
 	js_add_bool(o, "restart_needed",
 		    app_alive(a) &&
-			    ((a->newest && !a->broken) || a->sees_newcomer || network_restart_needed(a)));
+			    ((a->newest && !a->broken) || a->sees_newcomer || network_restart_needed(a) ||
+			     stdio_outdated(a)));
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);
 	js_add(o, "counters", counters_js(a));
 	if (a->isolation_known)
-		js_add(o, "isolation", isolation_js(a));
+		js_add(o, "isolation", isolation_js(&a->isolation));
+	if (a->instances || (u && u->mode == UNIT_STDIO))
+		stdio_status(a, o);
 	return o;
 }
 
@@ -344,7 +319,7 @@ static void add_usage(struct js *o, const struct app *a)
 {
 	struct usage use;
 
-	if (!a->launch || a->reaped || usage_read(a->pid, &use) < 0)
+	if (a->instances ? !stdio_usage(a, &use) : !a->launch || a->reaped || usage_read(a->pid, &use) < 0)
 		return;
 	js_add_int(o, "processes", use.processes);
 	js_add_int(o, "memory_bytes", (int64_t)use.rss_bytes);

@@ -61,6 +61,18 @@ typedef void sup_rule_done_fn(void *data, struct js *result);
 void sup_rule(struct sup *s, const char *app, const struct sup_rule *r, sup_rule_done_fn *done, void *data);
 /* Calls done when the proxy has taken all rules there are, maybe before it returns. */
 void sup_settle_rules(struct sup *s, void (*done)(void *data), void *data);
+/* An instance of an app with Mode=stdio, which a process of `sbxsv run` made (src/sup/stdio.c). */
+struct sup_instance;
+struct sup_instance_hooks {
+	/* Owns the message; fd (-1: none) stays the caller's. */
+	void (*tell)(void *data, struct js *message, int fd);
+	void *data;
+};
+/* Owns runner_fd, a pidfd, unless it fails. */
+struct sup_instance *sup_instance_join(struct sup *s, const char *app, pid_t runner, int runner_fd,
+				       const struct sup_instance_hooks *hooks, struct err **e);
+void sup_instance_says(struct sup_instance *i, const struct js *message);
+void sup_instance_gone(struct sup_instance *i); /* its connection ended: nothing is told any more */
 /* Report: {"added":[..],"removed":[..],"restarted":[..],"live":[..],"unchanged":N,"problems":["file:line:
  * text"]} */
 struct js *sup_reload(struct sup *s);

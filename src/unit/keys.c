@@ -74,7 +74,7 @@
 static const struct unit_key unit_rows[] = {
 	/* clang-format off */
 	U("App", "Description", K_TEXT, description, "", "one line for people", LIVE, UNIT_ONLY),
-	U("App", "Mode", K_ENUM, mode, "background", "how the app lives", .flags = KEY_UNIT_ONLY | KEY_BLOCKS, WORDS("background", "session", "!stdio")),
+	U("App", "Mode", K_ENUM, mode, "background", "how the app lives", .flags = KEY_UNIT_ONLY | KEY_BLOCKS, WORDS("background", "session", "stdio")),
 	U("App", "Exec", K_WORDS, exec, "", "program and arguments, shell-like quoting, no shell", UNIT_ONLY),
 	U("App", "Shell", K_SHELL, shell, "", "one line for /bin/sh -c, instead of Exec=", UNIT_ONLY),
 	U("App", "Path", K_PATHS, path, "", "directory put first in PATH and readable", LIST),

@@ -359,7 +359,6 @@ def test_kill_sends_a_signal_and_the_policy_decides(inst):
 def test_broken_and_not_yet_possible_units_are_failed(inst):
     d = inst.app_dir("x")
     inst.write_unit("typo", f"[App]\nExce=/bin/true\nWorkingDirectory={d}\n", mark=False)
-    inst.write_unit("stdio", unit(d, "sleep 1000", app="Mode=stdio"))
     inst.write_unit("off", unit(d, "sleep 1000", app="Enabled=no"))
     inst.write_unit("nowhere", "[App]\nExec=/usr/bin/no-such-program-here\nWorkingDirectory=%s\n" % d)
     inst.write_unit("good", unit(inst.app_dir("good"), "exec sleep 1000"))
@@ -367,8 +366,6 @@ def test_broken_and_not_yet_possible_units_are_failed(inst):
     inst.wait_state("good", "running")
     s = inst.wait_state("typo", "failed")
     assert "typo.app:2" in s["reason"] and "Exec=" in s["reason"] and s["problems"]
-    s = inst.wait_state("stdio", "failed")
-    assert "Mode=stdio" in s["reason"] and s["launches"] == 0
     assert "no-such-program-here" in inst.wait_state("nowhere", "failed")["reason"]
     assert inst.peek("off")["state"] == "stopped" and inst.peek("off")["launches"] == 0
     assert post(inst, "off", "start")["code"] == 0

@@ -1,0 +1,224 @@
+/*
+ * RUNTIME/run.sock: where processes of `sbxsv run` join the supervisor. SOCK_SEQPACKET, a JSON object a message
+ * (base/wire.h), because a log is handed over as a descriptor; the same peers as on the control socket. A connection is
+ * one instance of an app with Mode=stdio, from its beginning to its end.
+ *
+ *   to the supervisor   {"t":"run","v":1,"app":NAME}       first; then, once there is a jail:
+ *                       {"t":"started","pid":N,"isolation":{..},"again":bool}
+ *                       {"t":"event","event":{..}}         something it was refused
+ *                       {"t":"lost","n":N}                 and how much more, not one by one
+ *                       {"t":"exited","status":N}          as waitpid(2) gives it
+ *   from it             {"t":"rules","rules":[..]}         those given at run time; the first one answers "run", and has
+ *                                                          the write end of the app's log with it
+ *                       {"t":"unit"}                       the unit changed
+ *                       {"t":"stop"}
+ *                       {"t":"refused","text":..}          in place of the first "rules"; nothing follows
+ */
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/wire.h"
+#include "ctl/internal.h"
+#include "ctl/peer.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { JOINED_MAX = 256, QUEUE = 64, HELLO_MS = 5000, RETRY_MS = 100 };
+
+struct joined {
+	struct joined *next;
+	struct join *join;
+	struct wire *wire;
+	struct sup_instance *instance; /* NULL: it has not said what it is */
+	struct loop_timer hello;
+	pid_t pid;
+};
+
+struct join {
+	struct loop *loop;
+	struct sup *sup;
+	struct loop_io accept_io;
+	struct loop_timer retry;
+	int fd;
+	char *path;
+	struct stat st;
+	struct joined *all;
+	size_t n;
+};
+
+static void end(struct joined *c)
+{
+	struct joined **at = &c->join->all;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	c->join->n--;
+	loop_timer_stop(&c->hello);
+	wire_destroy(c->wire);
+	if (c->instance)
+		sup_instance_gone(c->instance);
+	free(c);
+}
+
+static void on_closed(void *data, const char *why)
+{
+	(void)why;
+	end(data);
+}
+
+static void on_hello(struct loop_timer *w)
+{
+	end(w->data);
+}
+
+static void tell(void *data, struct js *m, int fd)
+{
+	struct joined *c = data;
+
+	/* -1: it is closed, or does not read: its end is seen soon */
+	(void)wire_send(c->wire, m, &fd, fd >= 0);
+}
+
+static void refuse(struct joined *c, const char *text)
+{
+	struct js *m = js_obj();
+
+	js_add_str(m, "t", "refused");
+	js_add_str(m, "text", text);
+	(void)wire_send(c->wire, m, NULL, 0);
+	end(c);
+}
+
+static void hello(struct joined *c, const struct js *m)
+{
+	struct sup_instance_hooks hooks = {.tell = tell, .data = c};
+	CLEANUP_ERR struct err *e = NULL;
+	const char *app = js_str(m, "app");
+	CLEANUP_FD int pidfd = -1;
+
+	if (!str_eq(js_str(m, "t"), "run") || js_int_or(m, "v", 0) != CTL_RUN_VERSION || !app ||
+	    !unit_name_valid(app)) {
+		refuse(c, "the supervisor is of another version of sbxsv");
+		return;
+	}
+	pidfd = pidfd_open_pid(c->pid);
+	if (pidfd < 0) {
+		end(c);
+		return;
+	}
+	c->instance = sup_instance_join(c->join->sup, app, c->pid, pidfd, &hooks, &e);
+	if (!c->instance) {
+		refuse(c, err_msg(e));
+		return;
+	}
+	(void)TAKE_FD(pidfd);
+	loop_timer_stop(&c->hello);
+}
+
+static void on_message(void *data, const struct js *m, int *fds, size_t n_fds)
+{
+	struct joined *c = data;
+
+	(void)fds; /* none is expected, what comes is closed */
+	(void)n_fds;
+	if (c->instance)
+		sup_instance_says(c->instance, m);
+	else
+		hello(c, m);
+}
+
+static void admit(struct join *j, int fd)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct ucred cred;
+	socklen_t len = sizeof cred;
+	struct joined *c;
+
+	if (peer_check(fd, &e) < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
+	    j->n >= JOINED_MAX) {
+		log_warning("run socket: a connection was refused: %s",
+			    e ? err_msg(e) : "there are 256 instances");
+		(void)close(fd);
+		return;
+	}
+	c = xcalloc(1, sizeof *c);
+	c->join = j;
+	c->pid = cred.pid;
+	c->next = j->all;
+	j->all = c;
+	j->n++;
+	loop_timer_init(j->loop, &c->hello, on_hello, c);
+	loop_timer_start(&c->hello, HELLO_MS);
+	c->wire = wire_create(j->loop, fd, on_message, on_closed, c);
+}
+
+static void on_accept(struct loop_io *w, unsigned events)
+{
+	struct join *j = w->data;
+	int fd = accept4(j->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)events;
+	if (fd >= 0) {
+		admit(j, fd);
+	} else if (errno != EAGAIN && errno != EINTR &&
+		   errno != ECONNABORTED) { /* no descriptor: not at once again */
+		loop_io_set(&j->accept_io, 0);
+		loop_timer_start(&j->retry, RETRY_MS);
+	}
+}
+
+static void on_retry(struct loop_timer *w)
+{
+	struct join *j = w->data;
+
+	loop_io_set(&j->accept_io, LOOP_READ);
+}
+
+struct join *join_create(struct loop *l, struct sup *s, const char *runtime, struct err **e)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	CLEANUP_FREE char *path = path_join(runtime, CTL_RUN_SOCKET);
+	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct stat st;
+	struct join *j;
+
+	/* shorter than the path of the control socket, which was bound */
+	(void)snprintf(sa.sun_path, sizeof sa.sun_path, "%s", path);
+	if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+		(void)unlink(path); /* stale: the program holds the lock of the instance */
+	if (fd < 0 || fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&sa, sizeof sa) || listen(fd, QUEUE) ||
+	    lstat(path, &st) < 0) {
+		(void)err_sys(e, errno, "run socket %s", path);
+		return NULL;
+	}
+	j = xcalloc(1, sizeof *j);
+	j->loop = l;
+	j->sup = s;
+	j->st = st;
+	j->path = TAKE_PTR(path);
+	j->fd = TAKE_FD(fd);
+	loop_timer_init(l, &j->retry, on_retry, j);
+	loop_io_init(l, &j->accept_io, j->fd, LOOP_READ, on_accept, j);
+	return j;
+}
+
+void join_destroy(struct join *j)
+{
+	struct stat st;
+
+	if (!j)
+		return;
+	if (lstat(j->path, &st) == 0 && file_same(&st, &j->st))
+		(void)unlink(j->path);
+	loop_io_stop(&j->accept_io);
+	loop_timer_stop(&j->retry);
+	while (j->all)
+		end(j->all);
+	(void)close(j->fd);
+	free(j->path);
+	free(j);
+}
