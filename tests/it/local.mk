@@ -36,3 +36,7 @@ EXTRA_DIST += tests/it/test_pid1.py
 EXTRA_DIST += tests/it/test_completion.py
 EXTRA_DIST += tests/it/test_desktop.py
 EXTRA_DIST += tests/it/test_session.py
+EXTRA_DIST += tests/it/test_session_many.py tests/lib/sessions.py
+check_PROGRAMS += tinyserver
+tinyserver_SOURCES = tests/lib/tinyserver.c
+tinyserver_LDADD =

@@ -1,11 +1,12 @@
 """Mode=session: the first client starts the app, and it ends when nobody uses it."""
-import json
 import os
 import signal
 import socket
 import threading
 import time
 
+import netlab
+import netsup
 import pytest
 
 from harness import PYTHON, http_get, kill_pid, proc_start, wait_for
@@ -391,3 +392,57 @@ def test_what_cannot_be_one(inst, free_port):
     r = inst.sbxsv("check")
     assert r.code == 1 and "Mode=session needs a Listen=" in r.out + r.err, r
     assert "Mode=session needs a jail, which Enforce=off does not make" in r.out + r.err, r
+
+
+# --- from other places: the LAN, and other apps ---
+
+def ask_agent(s, source):
+    data = source.encode()
+    s.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+
+
+@netsup.lab
+def test_clients_that_are_gone_without_a_word_pin_nothing(lab, sup):
+    """A neighbour vanishes: with a silent connection, and while an answer is on its way. One that only does not read stays."""
+    lan = lab.lan()
+    lan.ip("link set lan address 02:00:00:00:77:02")
+    netlab.ip("neigh replace 192.168.77.2 lladdr 02:00:00:00:77:02 dev lan nud permanent")  # packets go there to the end
+    for name in ("silent", "sending", "paused"):
+        sup.agent(name, "ListenAddress=0.0.0.0", app=SESSION, body=idle_after("1s"))
+    sup.up()
+    conns = {}
+    for name in ("silent", "sending"):
+        conns[name] = lan.connect(("192.168.77.1", sup.ports[name]), GENEROUS)
+        ask_agent(conns[name], "result = 1")
+        assert conns[name].recv(4096)
+    paused = socket.create_connection(("192.168.77.1", sup.ports["paused"]), GENEROUS,
+                                      source_address=("192.168.77.1", 0))  # another address than loopback: looked at alike
+    ask_agent(paused, "result = 'x' * 30_000_000")
+    ask_agent(conns["sending"], "time.sleep(1); result = 'x' * 1000")
+    lan.ip("addr flush dev lan")  # nobody has that address any more, and nobody says so
+    for name in conns:
+        assert sup.wait_state(name, "idle")["launches"] == 1, name
+    time.sleep(12)  # longer than what is gone for
+    got = 0
+    while got < 30_000_000:
+        more = paused.recv(1 << 20)
+        assert more, f"ended after {got} bytes"
+        got += len(more)
+    paused.close()
+    sup.wait_state("paused", "idle")
+    for c in conns.values():
+        c.close()
+
+
+@netsup.lab
+def test_an_app_wakes_another(lab, sup):
+    """Loopback=app:NAME: what it connects to starts, and rests again when it has gone, though the first app lives on."""
+    notes = sup.agent("notes", app=SESSION, body=idle_after("1s"))
+    sup.agent("box", "Loopback=app:notes")
+    sup.up()
+    sup.wait_state("box", "running")
+    sup.wait_state("notes", "idle")
+    for n in (1, 2):
+        assert "ok " in sup.run("box", f"result = read_from('127.0.0.1', {notes}, b'GET / HTTP/1.0\\r\\n\\r\\n')")
+        assert sup.peek("notes")["launches"] == n
+        sup.wait_state("notes", "idle")
