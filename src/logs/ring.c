@@ -2,6 +2,8 @@
 #include "base/str.h"
 #include <string.h>
 
+#define RING_FIRST 8
+
 static void drop_oldest(struct ring *r)
 {
 	struct ring_line *l = &r->v[r->first];
@@ -9,19 +11,35 @@ static void drop_oldest(struct ring *r)
 	r->bytes -= l->len;
 	free(l->text);
 	l->text = NULL;
-	r->first = (r->first + 1) % RING_LINES;
+	r->first = (r->first + 1) % r->cap;
 	r->n--;
+}
+
+static void grow(struct ring *r)
+{
+	size_t cap = r->cap ? r->cap * 2 : RING_FIRST;
+	struct ring_line *v;
+
+	if (cap > RING_LINES)
+		cap = RING_LINES;
+	v = xcalloc(cap, sizeof *v);
+	for (size_t i = 0; i < r->n; i++)
+		v[i] = r->v[(r->first + i) % r->cap];
+	free(r->v);
+	r->v = v;
+	r->first = 0;
+	r->cap = cap;
 }
 
 void ring_add(struct ring *r, const char *text, size_t len, int64_t ms)
 {
 	struct ring_line *l;
 
-	if (!r->v)
-		r->v = xcalloc(RING_LINES, sizeof *r->v);
 	while (r->n && (r->n == RING_LINES || r->bytes + len > RING_BYTES))
 		drop_oldest(r);
-	l = &r->v[(r->first + r->n) % RING_LINES];
+	if (r->n == r->cap)
+		grow(r);
+	l = &r->v[(r->first + r->n) % r->cap];
 	l->text = xmalloc(len ? len : 1);
 	memcpy(l->text, text, len);
 	l->len = len;
@@ -32,7 +50,7 @@ void ring_add(struct ring *r, const char *text, size_t len, int64_t ms)
 
 const struct ring_line *ring_at(const struct ring *r, size_t i)
 {
-	return &r->v[(r->first + i) % RING_LINES];
+	return &r->v[(r->first + i) % r->cap];
 }
 
 void ring_finish(struct ring *r)
@@ -41,4 +59,5 @@ void ring_finish(struct ring *r)
 		drop_oldest(r);
 	free(r->v);
 	r->v = NULL;
+	r->cap = 0;
 }

@@ -12,8 +12,8 @@ struct ring_line {
 	int64_t ms; /* wall clock */
 };
 struct ring {
-	struct ring_line *v; /* circular, RING_LINES long once anything was added */
-	size_t first, n, bytes;
+	struct ring_line *v; /* circular, `cap` long: it grows, because most apps say little */
+	size_t first, n, cap, bytes;
 };
 void ring_add(struct ring *r, const char *text, size_t len, int64_t ms); /* len <= RING_BYTES */
 const struct ring_line *ring_at(const struct ring *r, size_t i);         /* 0 is the oldest */

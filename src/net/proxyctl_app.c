@@ -67,6 +67,7 @@ void pc_app_free(struct pc_app **list, struct pc_app *a)
 	listeners_close(a->listen, a->n_listen);
 	for (size_t i = 0; i < a->n_denied; i++)
 		denied_finish(&a->denied[i]);
+	free(a->denied);
 	pc_tally_finish(&a->tally);
 	js_free(a->policy);
 	free(a->name);
@@ -323,6 +324,7 @@ void pc_app_denied(struct pc_app *a, const struct pc_refusal *r)
 	} else {
 		if (a->n_denied == PC_DENIED_MAX)
 			denied_finish(&a->denied[--a->n_denied]);
+		VEC_GROW(a->denied, a->n_denied, a->cap_denied);
 		i = a->n_denied++;
 		d.host = xstrdup(r->host);
 		d.rule = xstrdup(r->rule);

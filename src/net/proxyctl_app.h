@@ -40,8 +40,8 @@ struct pc_app {
 	/* before: of earlier proxies; now: of this one */
 	struct proxyctl_app_counters before, now;
 	struct pc_tally tally;
-	struct pc_denied denied[PC_DENIED_MAX]; /* newest first */
-	size_t n_denied;
+	struct pc_denied *denied; /* newest first, PC_DENIED_MAX at most */
+	size_t n_denied, cap_denied;
 };
 
 struct pc_app *pc_app_find(struct pc_app *list, const char *name); /* NULL name: NULL */

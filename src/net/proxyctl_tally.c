@@ -33,6 +33,7 @@ static struct pc_tally_rule *rule_of(struct pc_tally *t, const char *name)
 	} else {
 		if (t->n == PC_TALLY_MAX)
 			push_out_last(t);
+		VEC_GROW(t->v, t->n, t->cap);
 		i = t->n++;
 		r.rule = xstrdup(name);
 	}
@@ -110,5 +111,7 @@ void pc_tally_finish(struct pc_tally *t)
 {
 	for (size_t i = 0; i < t->n; i++)
 		free(t->v[i].rule);
-	t->n = 0;
+	free(t->v);
+	t->v = NULL;
+	t->n = t->cap = 0;
 }

@@ -15,8 +15,8 @@ struct pc_tally {
 		char *rule;
 		uint64_t allowed, denied;     /* as the proxy said last */
 		uint64_t allowed_0, denied_0; /* what came before it began to count */
-	} v[PC_TALLY_MAX];
-	size_t n;
+	} *v;
+	size_t n, cap;
 	uint64_t allowed, denied; /* of rules that were pushed out */
 };
 void pc_tally_read(struct pc_tally *t,

@@ -393,11 +393,15 @@ void *ear_main(void *observer)
 {
 	struct observer *o = observer;
 	struct pollfd p[2] = {{.fd = o->c.listener, .events = POLLIN}, {.fd = o->stop, .events = POLLIN}};
+	bool idle = false;
 
 	(void)ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, (uint64_t)FD_SYNC_WAKE_UP);
-	for (;;) {
-		if (poll(p, 2, -1) < 0)
+	while (!idle) {
+		int n = poll(p, 2, EAR_IDLE_MS);
+
+		if (n < 0)
 			continue;
+		idle = n == 0;
 		if (p[1].revents)
 			break;
 		if (p[0].revents & POLLIN)
@@ -407,6 +411,7 @@ void *ear_main(void *observer)
 	}
 	(void)pthread_mutex_lock(&o->lock);
 	o->ear_ended = true;
+	o->ear_idle = idle;
 	(void)pthread_mutex_unlock(&o->lock);
 	observer_ring(o);
 	return NULL;

@@ -3,6 +3,8 @@
 #include "base/str.h"
 #include <string.h>
 
+#define EVENTS_APP_FIRST 4 /* a power of two below EVENTS_APP_LINES */
+
 struct line {
 	uint64_t seq;
 	char *text;
@@ -11,8 +13,8 @@ struct line {
 
 struct app_lines {
 	char *app;
-	struct line v[EVENTS_APP_LINES]; /* circular */
-	size_t first, n, bytes;
+	struct line *v; /* circular, `cap` long: it grows, because most apps do little */
+	size_t first, n, cap, bytes;
 };
 
 struct event_memory {
@@ -29,7 +31,7 @@ static void drop_oldest(struct app_lines *a)
 {
 	a->bytes -= a->v[a->first].len;
 	free(a->v[a->first].text);
-	a->first = (a->first + 1) % EVENTS_APP_LINES;
+	a->first = (a->first + 1) % a->cap;
 	a->n--;
 }
 
@@ -38,6 +40,7 @@ static void app_free(struct app_lines *a)
 	while (a->n)
 		drop_oldest(a);
 	free(a->app);
+	free(a->v);
 	free(a);
 }
 
@@ -51,7 +54,7 @@ void event_memory_destroy(struct event_memory *m)
 
 static const struct line *at(const struct app_lines *a, size_t i)
 {
-	return &a->v[(a->first + i) % EVENTS_APP_LINES];
+	return &a->v[(a->first + i) % a->cap];
 }
 
 static struct app_lines *find(const struct event_memory *m, const char *app)
@@ -73,6 +76,19 @@ static void forget_longest_silent(struct event_memory *m)
 	m->apps[victim] = m->apps[--m->n];
 }
 
+static void grow(struct app_lines *a)
+{
+	size_t cap = a->cap ? a->cap * 2 : EVENTS_APP_FIRST;
+	struct line *v = xcalloc(cap, sizeof *v);
+
+	for (size_t i = 0; i < a->n; i++)
+		v[i] = *at(a, i);
+	free(a->v);
+	a->v = v;
+	a->first = 0;
+	a->cap = cap;
+}
+
 void event_memory_add(struct event_memory *m, const char *app, uint64_t seq, const char *json, size_t len)
 {
 	struct app_lines *a = find(m, app);
@@ -86,8 +102,9 @@ void event_memory_add(struct event_memory *m, const char *app, uint64_t seq, con
 	}
 	while (a->n && (a->n == EVENTS_APP_LINES || a->bytes + len > EVENTS_APP_BYTES))
 		drop_oldest(a);
-	a->v[(a->first + a->n) % EVENTS_APP_LINES] =
-		(struct line){.seq = seq, .text = xstrndup(json, len), .len = len};
+	if (a->n == a->cap)
+		grow(a);
+	a->v[(a->first + a->n) % a->cap] = (struct line){.seq = seq, .text = xstrndup(json, len), .len = len};
 	a->n++;
 	a->bytes += len;
 }

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/fsuid.h>
@@ -13,7 +12,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-enum { DRAIN_MS = 100, STACK_BYTES = 64 << 10 };
+enum { DRAIN_MS = 100, JOIN_MS = 1000 /* of a thread that has said it ends */ };
 
 const char *observed_name(enum observed o)
 {
@@ -233,22 +232,6 @@ void *judge_main(void *observer)
 
 /* --- the loop's side --- */
 
-static int start_thread(pthread_t *ret, void *(*fn)(void *), struct observer *o)
-{
-	pthread_attr_t a;
-	sigset_t all, old;
-	int r;
-
-	(void)pthread_attr_init(&a);
-	(void)pthread_attr_setstacksize(&a, STACK_BYTES);
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the loop's */
-	r = pthread_create(ret, &a, fn, o);
-	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	(void)pthread_attr_destroy(&a);
-	return r;
-}
-
 static struct js *event_of(const struct observer *o, const struct found *f, const char *path,
 			   const char *asked)
 {
@@ -312,10 +295,14 @@ static void take_news(struct observer *o)
 	tell(o);
 }
 
-/* The memory that a burst used goes back, when nobody uses it: the judge is gone, and the ear copies with the lock. */
+/*
+ * The memory that a burst used goes back, when nobody uses it: the judge is gone; and so is the ear, or it copies with the
+ * lock.
+ */
 static void shrink(struct observer *o)
 {
-	uintptr_t from = ((uintptr_t)&o->real + 4095) & ~(uintptr_t)4095,
+	uintptr_t first = o->ear.there ? (uintptr_t)&o->real : (uintptr_t)&o->tasks,
+		  from = (first + 4095) & ~(uintptr_t)4095,
 		  to = ((uintptr_t)&o->buffer + sizeof o->buffer) & ~(uintptr_t)4095;
 
 	(void)pthread_mutex_lock(&o->lock);
@@ -326,8 +313,10 @@ static void shrink(struct observer *o)
 
 static void free_observer(struct observer *o)
 {
+	ear_wait_end(o);
 	loop_io_stop(&o->bell_io);
 	loop_timer_stop(&o->drain_timer);
+	loop_timer_stop(&o->ear_timer);
 	(void)close(o->bell);
 	(void)close(o->stop);
 	(void)close(o->c.listener);
@@ -347,8 +336,7 @@ static void start_judge(struct observer *o)
 	(void)pthread_mutex_lock(&o->lock);
 	o->judge_ended = o->judge_wanted = false;
 	(void)pthread_mutex_unlock(&o->lock);
-	o->has_judge = start_thread(&o->judge, judge_main, o) == 0;
-	if (o->has_judge)
+	if (judge_start(o))
 		return;
 	/* no thread is to be had: what came is lost, and the next call asks again */
 	(void)pthread_mutex_lock(&o->lock);
@@ -382,7 +370,7 @@ static void on_bell(struct loop_io *w, unsigned events)
 {
 	struct observer *o = w->data;
 	uint64_t n;
-	bool ear_ended, judge_ended, wanted;
+	bool ear_ended, judge_ended, wanted, idle;
 
 	(void)events;
 	(void)!read(o->bell, &n, sizeof n);
@@ -390,25 +378,23 @@ static void on_bell(struct loop_io *w, unsigned events)
 	ear_ended = o->ear_ended;
 	judge_ended = o->judge_ended;
 	wanted = o->used[o->fill] != 0 && !o->stopping;
+	idle = o->ear_idle;
 	(void)pthread_mutex_unlock(&o->lock);
-	if (ear_ended && o->has_ear) {
-		(void)pthread_join(o->ear, NULL);
-		o->has_ear = false;
-	}
-	if (judge_ended && o->has_judge) {
-		(void)pthread_join(o->judge, NULL);
-		o->has_judge = false;
-		shrink(o);
-	}
-	if (o->dead && !o->has_ear && !o->has_judge) {
+	if (ear_ended && o->ear.there && ear_join(o, JOIN_MS) && idle && !o->dead)
+		ear_wait(o);
+	if (judge_ended && o->judge.there)
+		(void)judge_join(o, JOIN_MS);
+	if (o->dead && !o->ear.there && !o->judge.there) {
 		free_observer(o);
 		return;
 	}
 	if (o->dead)
 		return;
 	take_news(o);
-	if (judge_ended && wanted && !o->has_judge)
+	if (judge_ended && wanted && !o->judge.there)
 		start_judge(o);
+	else if (!o->judge.there && (judge_ended || ear_ended))
+		shrink(o);
 	if (o->drained && drained_now(o))
 		say_drained(o);
 }
@@ -416,6 +402,11 @@ static void on_bell(struct loop_io *w, unsigned events)
 static void on_drain_timer(struct loop_timer *t)
 {
 	say_drained(t->data);
+}
+
+static void on_ear_timer(struct loop_timer *t)
+{
+	ear_wait(t->data);
 }
 
 bool observer_drain(struct observer *o, void (*drained)(void *data))
@@ -471,17 +462,22 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 	init_sync(o);
 	loop_io_init(l, &o->bell_io, o->bell, o->bell < 0 ? 0 : LOOP_READ, on_bell, o);
 	loop_timer_init(l, &o->drain_timer, on_drain_timer, o);
+	loop_timer_init(l, &o->ear_timer, on_ear_timer, o);
 	if (o->bell < 0 || o->stop < 0)
 		error = errno;
 	else
-		error = start_thread(&o->ear, ear_main, o);
+		error = ear_start(o);
 	if (error) {
 		(void)err_sys(e, error, "cannot listen to what the jail refuses");
 		free_observer(o);
 		return NULL;
 	}
-	o->has_ear = true;
 	return o;
+}
+
+int observer_listener(const struct observer *o)
+{
+	return o->c.listener;
 }
 
 static bool parse_host(const char *host, struct in6_addr *ret)
@@ -529,22 +525,6 @@ int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret
 	return c ? 0 : -1;
 }
 
-static bool join(pthread_t t, unsigned wait_ms)
-{
-	struct timespec until;
-
-	if (!wait_ms)
-		return pthread_tryjoin_np(t, NULL) == 0;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += wait_ms / 1000;
-	until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
-	return pthread_timedjoin_np(t, NULL, &until) == 0;
-}
-
 void observer_destroy(struct observer *o, unsigned wait_ms)
 {
 	const uint64_t one = 1;
@@ -554,16 +534,16 @@ void observer_destroy(struct observer *o, unsigned wait_ms)
 	o->dead = true;
 	o->drained = NULL;
 	loop_timer_stop(&o->drain_timer);
+	loop_timer_stop(&o->ear_timer);
+	ear_wait_end(o);
 	(void)pthread_mutex_lock(&o->lock);
 	o->stopping = true;
 	(void)pthread_cond_broadcast(&o->work);
 	(void)pthread_cond_broadcast(&o->room);
 	(void)pthread_mutex_unlock(&o->lock);
 	(void)!write(o->stop, &one, sizeof one);
-	if (o->has_ear && join(o->ear, wait_ms))
-		o->has_ear = false;
-	if (o->has_judge && join(o->judge, wait_ms))
-		o->has_judge = false;
-	if (!o->has_ear && !o->has_judge)
+	(void)ear_join(o, wait_ms);
+	(void)judge_join(o, wait_ms);
+	if (!o->ear.there && !o->judge.there)
 		free_observer(o);
 }

@@ -3,7 +3,7 @@
  * Nothing is refused, changed or delayed on purpose here; it is an observer, never a security boundary: a program may change
  * the path in its memory after it was read, and gets no more by that than by asking for the other path at once.
  *
- * Theory of operation. Two threads a jail, so that the loop never waits for an app, an app never for the loop, and no app for
+ * Theory of operation. At most two threads a jail, so that the loop never waits for an app, an app never for the loop, and no app for
  * another.
  *
  *   ear     takes a call, copies what is in the memory of the program (path, sockaddr) and where relative paths begin, lets
@@ -14,9 +14,11 @@
  *           may take for ever (a dead network file system): then this app's refusals are lost and counted, and that is all.
  *           (look.c)
  *
- * The ear lives as long as the jail. The judge comes when there is something to judge and goes when there was nothing for
- * some seconds: an idle app costs one sleeping thread. Neither allocates memory nor logs: a launch copies this process in the
- * middle of whatever they do. What the judge found lies in a small table, each kind once with its count, and an eventfd wakes
+ * Both go when there was nothing for some seconds. Then the loop waits for the next call, and an ear comes; when that has
+ * something to judge, a judge comes. An idle app has no thread, and no more than a page or two. (One ear for all jails would not
+ * do: reading the memory of a program may take for ever too, when it maps a file of a dead file system.) A judge that never
+ * comes back stays until the process ends; when there are JUDGES_MAX, refusals are lost and counted as above.
+ * Neither allocates memory nor logs: a launch copies this process in the middle of whatever they do. What the judge found lies in a small table, each kind once with its count, and an eventfd wakes
  * the loop, at most ten times a second, to take the table. When everything is full the ear waits for the judge (and so the app
  * for both: a flood is slowed, not lost); when that takes a second, it goes on and counts.
  *
@@ -74,6 +76,8 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 /* Every process of the jail is dead. True: everything was told. False: `drained` is called from the loop when it was, or after
  * 100 ms. */
 bool observer_drain(struct observer *o, void (*drained)(void *data));
+/* Stays the observer's. */
+int observer_listener(const struct observer *o);
 /* Who of the jail connected last to host:port (port 0: asked for a name), as far as a name can be told from the address it
  * went to: the last that went to this address, or to this port, or anywhere. -1: nobody. */
 int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret_pid, char *command,

@@ -1,4 +1,4 @@
-/* Shared by observer.c, ear.c and look.c. */
+/* Shared by observer.c, threads.c, ear.c and look.c. */
 #pragma once
 #include "trace/call.h"
 #include "trace/observer.h"
@@ -18,6 +18,9 @@ enum {
 	IDLE_MS = 3000,     /* and then it ends */
 	BELL_MS = 100,      /* the loop is woken at most every so often */
 	ROOM_MS = 1000,     /* the ear waits for room for so long */
+	EAR_IDLE_MS = 3000, /* without a call it ends, and the loop waits for the next one */
+	EAR_RETRY_MS = 50,  /* ... or when no thread is to be had */
+	JUDGES_MAX = 128,   /* in all observers of the process, those included that a dead file system holds */
 	COMM_MAX = 16,      /* TASK_COMM_LEN, include/linux/sched.h */
 	CONNECTED_MAX = 64, /* the last that connected are remembered */
 	KNOWN_TASKS = 64,   /* whose command is remembered, */
@@ -77,23 +80,30 @@ struct table {
 	char text[FOUND_BYTES];
 };
 
+struct thread {
+	pthread_t id;
+	void *stack; /* mapped for it alone */
+	bool there;
+};
+
 /* In memory of its own (mmap), of which only what is used is there. */
 struct observer {
 	struct observer_config c;
 	struct loop *loop;
 	struct loop_io bell_io;
-	struct loop_timer drain_timer;
+	struct loop_timer drain_timer, ear_timer;
 	void (*drained)(void *data);
 	char *app, *program;
 	int bell, stop; /* eventfds: to the loop, to the ear */
-	pthread_t ear, judge;
-	bool has_ear, has_judge, dead; /* the loop's own */
+	struct thread ear, judge; /* the loop's own, as are: */
+	bool dead, unheard;       /* unheard: the loop waits for a call (threads.c) */
 
 	_Atomic bool listening_to_one; /* between RECV and the record in the buffer */
 
 	pthread_mutex_t lock; /* of all below */
 	pthread_cond_t work, room;
 	bool stopping, draining, ear_ended, judge_ended;
+	bool ear_idle; /* it ended because nothing came */
 	bool asleep, busy, deaf, judge_wanted, rung;
 	int fill; /* the buffer the ear fills; the judge has the other */
 	size_t used[2];
@@ -101,10 +111,10 @@ struct observer {
 	struct table *news, *told;
 	size_t n_connected; /* ever */
 
-	/* the ear's; beside what is always there, for an idle app uses no more than a page */
-	union scratch heard[CALL_PATHS_MAX];
-	struct known_task tasks[KNOWN_TASKS];
 	struct connected connected[CONNECTED_MAX]; /* circular; with the lock */
+	/* the ear's; from here on all goes back while there is none, so that an idle app has a page or two */
+	struct known_task tasks[KNOWN_TASKS];
+	union scratch heard[CALL_PATHS_MAX];
 	/* the judge's */
 	char real[PATH_MAX], asked[2 * PATH_MAX + 2], work_path[2 * PATH_MAX + 2];
 	struct {
@@ -121,6 +131,16 @@ struct observer {
 
 int64_t observer_now_ms(void);
 void observer_ring(struct observer *o); /* the loop */
+
+/* --- threads.c --- */
+int ear_start(struct observer *o); /* 0, or an errno */
+bool judge_start(struct observer *o);
+/* False: it did not end within so long. It must have been told to. */
+bool ear_join(struct observer *o, unsigned wait_ms);
+bool judge_join(struct observer *o, unsigned wait_ms);
+/* The loop starts an ear when the next call comes. */
+void ear_wait(struct observer *o);
+void ear_wait_end(struct observer *o); /* before the listener is closed; fine when it does not wait */
 
 void *ear_main(void *observer);
 void *judge_main(void *observer);

@@ -147,6 +147,43 @@ def test_a_stopped_supervisor_delays_no_longer_than_it_is_stopped(inst, outside,
     assert (stopped - 0.5) * 1000 * 0.5 < int(longest[1]) < (stopped + 2) * 1000, (stopped, longest[0])
 
 
+def threads(inst):
+    with open(f"/proc/{inst.daemon_pid()}/status", encoding="ascii") as f:
+        return int(re.search(r"^Threads:\t(\d+)", f.read(), re.M)[1])
+
+
+def test_an_idle_app_has_no_thread_and_is_heard_again(inst, outside, bad):
+    """What it does after a long silence is seen like what it did before, and it waits for nobody; each time anew."""
+    apps = ["bad", "worse"]
+    dirs = {"bad": bad, "worse": inst.app_dir("worse")}
+    for app in apps:
+        os.mkfifo(f"{dirs[app]}/go")
+        shutil.chown(f"{dirs[app]}/go", inst.user.pw_uid, inst.user.pw_gid)
+        inst.user_file(f"{dirs[app]}/run.sh", f"while read x < go; do cat {outside.file}; echo seen $x; done\n")
+        write_unit(inst, app, dirs[app], "/bin/sh run.sh")
+    inst.up()
+    for app in apps:
+        inst.wait_state(app, "running")
+    before = inst.status()["supervisor"]["fds"]
+    for n in (1, 2, 3):
+        harness.wait_for(lambda: threads(inst) == 1, 20, "no thread of an observer")
+        for app in apps[:n]:
+            with open(f"{dirs[app]}/go", "w") as go:
+                go.write(f"{n}\n")
+        for app in apps[:n]:
+            harness.wait_for(lambda: f"seen {n}" in inst.log(app), 20, "an answer")
+            expected = n if app == "bad" else n - 1
+            harness.wait_for(lambda: sum(v["count"] for v in refused(inst, app)) == expected, 20, f"{expected} refusals of {app}")
+            assert {v["path"] for v in refused(inst, app)} == {outside.file}
+    assert threads(inst) > 1
+    inst.ok("stop", "bad")  # while it is listened to
+    harness.wait_for(lambda: threads(inst) == 1, 20, "no thread of an observer")
+    inst.ok("stop", "worse")  # while it is not
+    inst.ok("start", "worse")
+    inst.wait_state("worse", "running")
+    harness.wait_for(lambda: inst.status()["supervisor"]["fds"] < before, 10, "descriptors closed")
+
+
 def test_no_file_that_the_jail_does_not_show_is_opened(inst, outside, bad):
     """The first line of a script is read to find its interpreter: never of a file that the app itself cannot read."""
     libc = ctypes.CDLL(None, use_errno=True)
