@@ -96,6 +96,16 @@ static enum app_event retry(struct app *a, const char *cause, const char *hint)
 	return EV_AGAIN;
 }
 
+static void calm(struct app *a)
+{
+	CLEANUP_FREE char *hint = a->because ? xasprintf("sbxsv start %s starts both", a->name) : NULL;
+
+	if (a->because)
+		app_say(a, hint, "%s", a->because);
+	else
+		app_say_nothing(a);
+}
+
 static enum app_event verdict_stopping(struct app *a)
 {
 	CLEANUP_FREE char *cause = NULL, *hint = NULL;
@@ -116,7 +126,7 @@ static enum app_event verdict_stopping(struct app *a)
 		break;
 	}
 	violations_ended(a, false);
-	app_say_nothing(a);
+	calm(a);
 	return EV_DOWN;
 }
 
@@ -333,7 +343,7 @@ void app_act(struct app *a, enum app_action act)
 		break;
 	case ACT_CALM:
 		reclaim_stop(a);
-		app_say_nothing(a);
+		calm(a);
 		break;
 	case ACT_FORGET:
 		reclaim_stop(a);

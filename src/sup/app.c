@@ -55,6 +55,7 @@ void app_free(struct app *a)
 	*at = a->next;
 	a->sup->n_apps--;
 	command_abandon(a, "the app was removed");
+	order_forget(a);
 	action_finish(a);
 	live_finish(a);
 	stdio_release(a);
@@ -73,6 +74,7 @@ void app_free(struct app *a)
 	free(a->capture);
 	free(a->caught);
 	strv_clear(&a->hidden);
+	free(a->because);
 	free(a->reason);
 	free(a->hint);
 	free(a->name);
@@ -106,10 +108,14 @@ static void app_step(struct app *a, enum app_event e)
 	if (from != st.next)
 		status_emit_state(a, from);
 	command_settle(a, app_event_is_request(e) ? &e : NULL);
+	if (from != st.next)
+		order_moved(a);
 }
 
-static void bury(struct sup *s)
+void app_bury(struct sup *s)
 {
+	if (s->stepping || s->walks)
+		return;
 	for (struct app *a = s->apps, *next; a; a = next) {
 		next = a->next;
 		if (a->dead)
@@ -136,7 +142,7 @@ void app_event(struct app *a, enum app_event e)
 	}
 	s->queue_at = s->queue_n = 0;
 	s->stepping = false;
-	bury(s);
+	app_bury(s);
 	shutdown_step(s);
 }
 

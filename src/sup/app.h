@@ -13,6 +13,7 @@
  *   live.c      such rules given, taken, ended
  *   reclaim.c   a port taken by an orphan
  *   command.c   requests that wait for a result
+ *   order.c     After= and Requires=
  *   reload.c    apps.d as a diff
  *   watch.c     inotify
  *   shutdown.c  all at once, inside a budget
@@ -47,6 +48,7 @@ struct health;
 struct judge;
 struct notices;
 struct observer;
+struct order_world;
 struct reclaim;
 struct refused;
 struct usage;
@@ -149,6 +151,12 @@ struct app {
 	struct reclaim *reclaim;
 	struct logs *logs;
 
+	/* order.c; these survive an upgrade */
+	const enum app_event *held_back; /* EV_STOP or EV_RESTART, until nothing runs that requires it; NULL: none */
+	bool stuck;			 /* waiting: for something that does not come by itself */
+	char *because;			 /* it is stopped by a request for another app */
+	uint32_t node;			 /* in the graph of now */
+
 	char *reason, *hint;
 	struct last_exit last_exit;
 	struct waiter *waiters;
@@ -181,6 +189,8 @@ struct sup {
 	struct queued *queue;
 	size_t queue_n, queue_cap, queue_at;
 	bool stepping;
+	unsigned walks; /* over apps that are going on: nothing is freed meanwhile */
+	struct order_world *order;
 
 	struct watch *watch;
 	struct loop_defer record_defer;
@@ -207,6 +217,7 @@ struct app *app_find(const struct sup *s, const char *name);
 void app_free(struct app *a); /* unlinked; nothing of it runs */
 void app_event(struct app *a, enum app_event e);
 void app_forget(struct app *a); /* once the queue is empty */
+void app_bury(struct sup *s);   /* frees those, if nobody walks over the apps */
 void app_say(struct app *a, const char *hint, const char *fmt, ...)
 	PRINTF_LIKE(3, 4); /* sets reason and hint */
 void app_say_nothing(struct app *a);
@@ -307,6 +318,21 @@ char *violations_command(const struct app *a, const struct js *event);
 /* command.c */
 void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */
 void command_abandon(struct app *a, const char *why);
+void command_overtaken(struct app *a, enum app_event e); /* a request that is not carried out any more */
+
+/* order.c */
+void order_changed(struct sup *s); /* definitions did, or the list of apps */
+void order_forget(struct app *a);  /* about to be freed */
+void order_release(struct sup *s);
+size_t order_all(struct sup *s, struct app ***ret); /* what others come after is first; *ret is the caller's */
+/* A request, and what follows from it for other apps, whose names go to `with` (NULL: nobody asks). `person`: what
+ * failed is tried again. */
+void order_request(struct app *a, enum app_event e, bool person, struct strv *with);
+void order_need(struct app *a);    /* starts what it requires and is stopped */
+bool order_blocked(struct app *a); /* it must wait before it is launched; its reason says for what */
+void order_moved(struct app *a);   /* its state changed */
+void order_review(struct sup *s);  /* all that wait ask again */
+bool order_awaited(const struct sup *s, const char *name); /* an app waits that requires one of this name */
 
 /* reload.c, watch.c */
 struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)(void *data), void *data);

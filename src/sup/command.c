@@ -15,6 +15,7 @@ struct command { /* one call of sup_command() */
 	size_t open; /* waiters left, and one while they are being added */
 	int code;
 	struct strbuf message;
+	struct strbuf notes; /* for when all is well: what happened to other apps */
 };
 
 struct waiter {
@@ -35,8 +36,11 @@ static void command_answer(struct command *c, int code, const char *text)
 	}
 	if (--c->open)
 		return;
+	if (!c->code && c->notes.len)
+		strbuf_addf(&c->message, "%s%s", c->message.len ? "\n" : "", c->notes.p);
 	c->done(c->data, c->code, c->message.p ? c->message.p : "");
 	strbuf_finish(&c->message);
+	strbuf_finish(&c->notes);
 	free(c);
 }
 
@@ -84,6 +88,12 @@ static bool settled(const struct app *a, enum app_event wanted, int *code, char 
 				   (long long)(a->next_start_ms - clk_mono_ms()));
 		*text = block(a->name, reason, a->hint);
 		return true;
+	case APP_WAITING:
+		if (!a->stuck)
+			return false;
+		*code = 1;
+		*text = block(a->name, a->reason ? a->reason : "it waits", a->hint);
+		return true;
 	case APP_FAILED:
 	case APP_STOPPED:
 		*code = 1;
@@ -127,11 +137,50 @@ void command_abandon(struct app *a, const char *why)
 	}
 }
 
-static void request(struct app *a, enum app_event e, struct command *c)
+void command_overtaken(struct app *a, enum app_event e)
 {
+	CLEANUP_FREE char *text =
+		xasprintf("%s: another request came before this one was carried out", a->name);
+	struct waiter **at = &a->waiters;
+
+	while (*at) {
+		struct waiter *w = *at;
+
+		if (w->armed || w->event != e) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		command_answer(w->command, 1, text);
+		free(w);
+	}
+}
+
+static void take_note(struct command *c, const struct app *a, enum app_event e, const struct strv *with)
+{
+	CLEANUP_FREE char *names = strv_join(with, ", ");
+	const char *many = with->n > 1 ? "s" : "";
+
+	if (!with->n)
+		return;
+	if (c->notes.len)
+		strbuf_addc(&c->notes, '\n');
+	if (e == EV_START)
+		strbuf_addf(&c->notes, "%s: started first, because it requires the app%s: %s", a->name, many,
+			    names);
+	else
+		strbuf_addf(&c->notes, "%s: %s too, because the app%s require%s it: %s", a->name,
+			    e == EV_STOP ? "stopped" : "restarted", many, with->n > 1 ? "" : "s", names);
+}
+
+/* c: who is told what happens to other apps, and, with `wait`, is answered by the result. */
+static void request(struct app *a, enum app_event e, struct command *c, bool wait)
+{
+	CLEANUP_STRV struct strv with = {0};
+
 	if (e != EV_STOP)
 		restart_reset(&a->restart); /* a person has looked at it */
-	if (c) {
+	if (wait) {
 		struct waiter *w = xcalloc(1, sizeof *w);
 
 		w->event = e;
@@ -140,7 +189,16 @@ static void request(struct app *a, enum app_event e, struct command *c)
 		a->waiters = w;
 		c->open++;
 	}
-	app_event(a, e);
+	c->open++; /* not answered before it is known what became of other apps */
+	order_request(a, e, true, &with);
+	take_note(c, a, e, &with);
+	if (!wait && e != EV_STOP && a->state == APP_WAITING && a->reason) {
+		CLEANUP_FREE char *text = block(a->name, a->reason, NULL);
+
+		command_answer(c, 0, text);
+		return;
+	}
+	command_answer(c, 0, NULL);
 }
 
 static const enum app_event event_of[] = {
@@ -197,11 +255,15 @@ static bool spared(const struct app *a, enum sup_verb v, struct command *c)
 
 static void request_all(struct sup *s, enum sup_verb verb, bool wait, struct command *c)
 {
+	CLEANUP_FREE struct app **all = NULL;
+	size_t n = order_all(s, &all);
+
 	batch_begin(s);
-	for (struct app *o = s->apps, *next; o; o = next) {
-		next = o->next;
+	for (size_t i = 0; i < n; i++) {
+		struct app *o = all[verb == SUP_START ? i : n - 1 - i]; /* what is required is stopped last */
+
 		if (!o->dead && !o->removed && meant_by_all(o, verb) && !spared(o, verb, c))
-			request(o, event_for_all(o, verb), wait ? c : NULL);
+			request(o, event_for_all(o, verb), c, wait);
 	}
 	batch_end(s);
 }
@@ -233,7 +295,7 @@ void sup_command(struct sup *s, enum sup_verb verb, const char *name, bool wait,
 	if (!a)
 		request_all(s, verb, wait, c);
 	else if (!spared(a, verb, c))
-		request(a, event_of[verb], wait ? c : NULL);
+		request(a, event_of[verb], c, wait);
 	command_answer(c, 0, NULL);
 }
 

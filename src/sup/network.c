@@ -151,8 +151,10 @@ static enum proxy_gate wanted_gate(const struct app *a)
 	case APP_IDLE:
 		return PROXY_GATE_REST;
 	case APP_STARTING:
-	case APP_WAITING:
 		return PROXY_GATE_HOLD;
+	case APP_WAITING:
+		return !a->stuck || clk_mono_ms() - a->since_ms < APP_BACKOFF_HOLD_MS ? PROXY_GATE_HOLD
+										      : PROXY_GATE_RESET;
 	case APP_STOPPING:
 		return a->after == AFTER_STAY || a->after == AFTER_FORGET ? PROXY_GATE_RESET
 									  : PROXY_GATE_HOLD;

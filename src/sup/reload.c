@@ -101,8 +101,10 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 			put_in_force(a, u);
 			stdio_unit(a, flags & UNIT_CHANGE_RESTART);
 		}
-		if (a->state == APP_FAILED || a->state == APP_IDLE ||
-		    (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
+		if (a->state == APP_WAITING)
+			a->todo = &do_start;
+		else if (a->state == APP_FAILED || a->state == APP_IDLE ||
+			 (a->state == APP_BACKOFF && (flags & UNIT_CHANGE_RESTART)))
 			a->todo = do_begin(u);
 	}
 	if (was_enabled && !now_enabled)
@@ -131,7 +133,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	unit_problems_clear(&a->problems);
 	if (first) {
 		put_in_force(a, u);
-		if (u->enabled && u->mode != UNIT_STDIO)
+		if ((u->enabled || order_awaited(a->sup, a->name)) && u->mode != UNIT_STDIO)
 			a->todo = do_begin(u);
 		js_push_str(r->added, a->name);
 		return;
@@ -196,11 +198,16 @@ static void apply_live(struct app *a)
 
 static void carry_out(struct sup *s)
 {
+	CLEANUP_FREE struct app **all = NULL;
+	size_t n;
+
+	order_changed(s);
+	n = order_all(s, &all);
 	batch_begin(s);
-	for (struct app *a = s->apps, *next; a; a = next) {
+	for (size_t i = 0; i < n; i++) {
+		struct app *a = all[i];
 		const enum app_event *todo;
 
-		next = a->next;
 		apply_live(a);
 		todo = a->todo;
 		a->todo = NULL;
@@ -209,8 +216,13 @@ static void carry_out(struct sup *s)
 			continue;
 		}
 		restart_reset(&a->restart);
-		app_event(a, *todo);
+		if (todo == &do_restart) { /* a changed unit: only this app, and what it requires now */
+			order_need(a);
+			app_event(a, *todo);
+		} else
+			order_request(a, *todo, false, NULL);
 	}
+	order_review(s);
 	batch_end(s);
 }
 

@@ -74,8 +74,8 @@ void run_begin(struct app *a)
 {
 	a->attempt++;
 	a->after = AFTER_STAY;
-	free(a->launch_error);
-	a->launch_error = NULL;
+	free(TAKE_PTR(a->launch_error));
+	free(TAKE_PTR(a->because));
 	if (a->sup->down) {
 		app_event(a, EV_DOWN);
 		return;
@@ -120,7 +120,7 @@ void run_ports_again(struct app *a)
 	else if (r < 0)
 		fail(a, error, "correct the [Network] section");
 	else
-		app_event(a, EV_HELD);
+		app_event(a, a->state == APP_STARTING && order_blocked(a) ? EV_BLOCKED : EV_HELD);
 }
 
 /* --- start --- */
@@ -180,12 +180,15 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 void batch_begin(struct sup *s)
 {
 	s->memo = plan_memo_create(plan_fs_real());
+	s->walks++;
 }
 
 void batch_end(struct sup *s)
 {
 	plan_memo_destroy(s->memo);
 	s->memo = NULL;
+	s->walks--;
+	app_bury(s);
 }
 
 /* Others' directories, EnvironmentFile= and logs are hidden from this app; plan_make() spares those that are

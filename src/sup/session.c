@@ -60,6 +60,7 @@ void session_wake(struct app *a)
 {
 	reclaim_stop(a);
 	app_say_nothing(a);
+	order_need(a);
 	run_begin(a);
 }
 

@@ -234,6 +234,7 @@ void sup_destroy(struct sup *s)
 	fd_close_many(&s->init_fd, 1);
 	fd_close_many(&s->self_pidfd, 1);
 	fd_close_many(&s->host_diag_fd, 1);
+	order_release(s);
 	free(s->reclaimed);
 	free(s->queue);
 	free(s);

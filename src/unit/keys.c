@@ -86,8 +86,8 @@ static const struct unit_key unit_rows[] = {
 	U("App", "Environment", K_ENV, environment, "", "NAME=value words with shell-like quoting", LIST),
 	U("App", "EnvironmentFile", K_PATHS_OPT, environment_file, "", "file of NAME=value lines", LIST),
 	U("App", "PassEnvironment", K_ENVNAMES, pass_environment, "", "variables taken from the supervisor's environment", LIST),
-	U("App", "After", K_APPS, after, "", "apps to start before this one", LIST, LIVE, LATER, UNIT_ONLY),
-	U("App", "Requires", K_APPS, requires, "", "apps this one cannot run without", LIST, LIVE, LATER, UNIT_ONLY),
+	U("App", "After", K_APPS, after, "", "apps that, when they start too, are ready before this one starts", LIST, LIVE, UNIT_ONLY),
+	U("App", "Requires", K_APPS, requires, "", "apps this one cannot run without: started first, stopped after it", LIST, LIVE, UNIT_ONLY),
 	U("App", "Enabled", K_BOOL, enabled, "yes", "start with the supervisor", LIVE, UNIT_ONLY),
 
 	U("Restart", "Policy", K_ENUM, restart, "on-failure", "when an app that ended is started again", LIVE, WORDS("no", "on-failure", "always")),

@@ -40,3 +40,4 @@ EXTRA_DIST += tests/it/test_session_many.py tests/lib/sessions.py
 check_PROGRAMS += tinyserver
 tinyserver_SOURCES = tests/lib/tinyserver.c
 tinyserver_LDADD =
+EXTRA_DIST += tests/it/test_order.py
