@@ -142,6 +142,13 @@ static struct app *neighbour(const struct order_world *w, bool down, uint32_t i,
 		      end_##i = (down) ? (w)->order.out_at[(a)->node + 1] : (w)->order.in_at[(a)->node + 1]; \
 	     i < end_##i; i++)
 
+static bool is_session(const struct app *a)
+{
+	const struct unit *u = app_newest(a);
+
+	return u && u->mode == UNIT_SESSION;
+}
+
 static int by_rank(const void *x, const void *y, void *order)
 {
 	const struct order *o = order;
@@ -165,6 +172,9 @@ static size_t collect(struct order_world *w, struct app *a, bool down, struct ap
 			struct app *y = neighbour(w, down, i, &kind);
 
 			if (!y || kind != ORDER_REQUIRES || seen[y->node])
+				continue;
+			if (down && x != a &&
+			    is_session(x)) /* idle is enough: what it requires its client wakes */
 				continue;
 			seen[y->node] = true;
 			VEC_GROW(v, n, cap);
@@ -486,7 +496,7 @@ static void start_first(struct app *a, bool person, struct strv *with)
 			strv_add(with, r->name);
 		if (person)
 			restart_reset(&r->restart);
-		app_event(r, u && u->mode == UNIT_SESSION ? EV_IDLE : EV_START); /* idle is enough */
+		app_event(r, is_session(r) ? EV_IDLE : EV_START);
 	}
 }
 

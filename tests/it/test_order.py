@@ -100,7 +100,7 @@ def test_after_orders_only_those_that_start(inst, apps):
     assert "z (starting)" in a["reason"] and "off" not in a["reason"] and "gone" not in a["reason"]
     apps.go("z")
     inst.wait_state("a", "running")
-    assert states(inst)["off"] == "stopped" and apps.order("running")[-2:] == ["z", "a"]
+    assert states(inst)["off"] == "stopped" and [n for n in apps.order("running") if n != "sick"] == ["z", "a"]
     # afterwards they have nothing to do with each other
     assert inst.ok("stop", "z") == ""
     assert states(inst)["a"] == "running"
@@ -472,4 +472,4 @@ def test_an_idle_session_app_is_there(inst, apps, free_port):
     r = inst.sbxsv("stop", "base")
     assert r.code == 0 and set(states(inst).values()) == {"stopped"}
     assert inst.sbxsv("start", "web").code == 0  # idle is enough for who requires it
-    assert states(inst) == {"base": "stopped", "lazy": "idle", "web": "running"} or states(inst)["base"] == "running"
+    assert states(inst) == {"base": "stopped", "lazy": "idle", "web": "running"}
