@@ -332,7 +332,6 @@ void order_need(struct app *a);    /* starts what it requires and is stopped */
 bool order_blocked(struct app *a); /* it must wait before it is launched; its reason says for what */
 void order_moved(struct app *a);   /* its state changed */
 void order_review(struct sup *s);  /* all that wait ask again */
-bool order_awaited(const struct sup *s, const char *name); /* an app waits that requires one of this name */
 
 /* reload.c, watch.c */
 struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)(void *data), void *data);

@@ -463,15 +463,6 @@ void order_review(struct sup *s)
 	drain(s);
 }
 
-bool order_awaited(const struct sup *s, const char *name)
-{
-	for (const struct app *a = s->apps; a; a = a->next)
-		for (size_t i = 0; a->state == APP_WAITING && i < a->unit->requires.n; i++)
-			if (str_eq(a->unit->requires.v[i].text, name))
-				return true;
-	return false;
-}
-
 /* --- requests --- */
 
 static void start_first(struct app *a, bool person, struct strv *with)

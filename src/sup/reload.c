@@ -114,6 +114,16 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 	js_push_str(a->todo == &do_restart ? r->restarted : r->live, a->name);
 }
 
+/* An app waits that requires one of this name. */
+static bool is_awaited(const struct sup *s, const char *name)
+{
+	for (const struct app *a = s->apps; a; a = a->next)
+		for (size_t i = 0; a->state == APP_WAITING && i < a->unit->requires.n; i++)
+			if (str_eq(a->unit->requires.v[i].text, name))
+				return true;
+	return false;
+}
+
 static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report *r)
 {
 	struct unit *u = TAKE_PTR(en->unit);
@@ -133,7 +143,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	unit_problems_clear(&a->problems);
 	if (first) {
 		put_in_force(a, u);
-		if ((u->enabled || order_awaited(a->sup, a->name)) && u->mode != UNIT_STDIO)
+		if ((u->enabled || is_awaited(a->sup, a->name)) && u->mode != UNIT_STDIO)
 			a->todo = do_begin(u);
 		js_push_str(r->added, a->name);
 		return;

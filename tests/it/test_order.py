@@ -316,7 +316,7 @@ def test_a_stop_in_the_middle_of_waiting(inst, apps):
     inst.foreground()
     inst.wait_state("web", "waiting")
     start = Command(inst, "start", "web")
-    wait_for(lambda: not start.result)
+    wait_for(lambda: [e["state"] for e in inst.events("web", "state")].count("waiting") == 2)
     assert inst.sbxsv("stop", "web").code == 0
     r = start.end()
     assert r.code == 1 and "stopped" in r.err
