@@ -60,6 +60,11 @@ static inline bool loop_timer_active(const struct loop_timer *w)
 {
 	return w->active;
 }
+/* Of an active timer of a loop with LOOP_SHIFT_GAPS: when it fires, monotonic; never 0. */
+static inline int64_t loop_timer_due_ms(const struct loop_timer *w)
+{
+	return w->due_ms > 0 ? w->due_ms : 1;
+}
 
 struct loop_signal;
 typedef void loop_signal_fn(struct loop_signal *w);

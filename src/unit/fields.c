@@ -2,10 +2,7 @@
 #include "unit/internal.h"
 #include <string.h>
 
-/* Kinds by how their field is stored. */
-enum store { S_STR, S_INT, S_BOOL, S_I64, S_UINT, S_U64, S_STRV, S_LIST, S_STATUS, S_LISTEN, S_LOOPBACK };
-
-static enum store store_of(const struct unit_key *k)
+enum unit_store unit_store_of(const struct unit_key *k)
 {
 	switch ((enum key_kind)k->kind) {
 	case K_TEXT:
@@ -17,31 +14,31 @@ static enum store store_of(const struct unit_key *k)
 	case K_IP:
 	case K_PROXY_URL:
 	case K_PROFILE:
-		return S_STR;
+		return STORE_STR;
 	case K_ENUM:
 	case K_NICE:
 	case K_SIGNAL:
-		return S_INT;
+		return STORE_INT;
 	case K_ENUM_BOOL:
 	case K_BOOL:
-		return S_BOOL;
+		return STORE_BOOL;
 	case K_MS:
-		return S_I64;
+		return STORE_I64;
 	case K_UINT:
 	case K_CPU:
-		return S_UINT;
+		return STORE_UINT;
 	case K_COUNT:
 	case K_SIZE:
-		return S_U64;
+		return STORE_U64;
 	case K_WORDS:
 	case K_PATH_STRV:
-		return S_STRV;
+		return STORE_STRV;
 	case K_STATUS:
-		return S_STATUS;
+		return STORE_STATUS;
 	case K_LISTEN:
-		return S_LISTEN;
+		return STORE_LISTEN;
 	case K_LOOPBACK:
-		return S_LOOPBACK;
+		return STORE_LOOPBACK;
 	case K_PATHS:
 	case K_PATHS_OPT:
 	case K_APPS:
@@ -57,7 +54,7 @@ static enum store store_of(const struct unit_key *k)
 	case K_HOOK:
 		break;
 	}
-	return S_LIST;
+	return STORE_LIST;
 }
 
 static bool list_equal(const struct unit_list *a, const struct unit_list *b)
@@ -86,28 +83,28 @@ bool unit_value_equal(const struct unit_key *k, const void *base_a, const void *
 	const void *a = (const char *)base_a + k->offset, *b = (const char *)base_b + k->offset;
 	const struct unit *ua = base_a, *ub = base_b;
 
-	switch (store_of(k)) {
-	case S_STR:
+	switch (unit_store_of(k)) {
+	case STORE_STR:
 		return str_eq(*(char *const *)a, *(char *const *)b);
-	case S_INT:
-	case S_UINT:
+	case STORE_INT:
+	case STORE_UINT:
 		return memcmp(a, b, sizeof(int)) == 0;
-	case S_BOOL:
+	case STORE_BOOL:
 		return *(const bool *)a == *(const bool *)b;
-	case S_I64:
-	case S_U64:
+	case STORE_I64:
+	case STORE_U64:
 		return memcmp(a, b, sizeof(int64_t)) == 0;
-	case S_STRV:
+	case STORE_STRV:
 		return strv_eq(a, b);
-	case S_STATUS:
+	case STORE_STATUS:
 		return memcmp(a, b, sizeof ua->success_status) == 0;
-	case S_LISTEN:
+	case STORE_LISTEN:
 		return listen_equal(ua, ub);
-	case S_LOOPBACK:
+	case STORE_LOOPBACK:
 		return ua->n_loopback == ub->n_loopback && list_equal(&ua->loopback_app, &ub->loopback_app) &&
 		       (!ua->n_loopback ||
 			memcmp(ua->loopback, ub->loopback, ua->n_loopback * sizeof *ua->loopback) == 0);
-	case S_LIST:
+	case STORE_LIST:
 		break;
 	}
 	return list_equal(a, b);
@@ -127,35 +124,35 @@ void unit_value_free(const struct unit_key *k, void *base)
 	void *field = (char *)base + k->offset;
 	struct unit *u = base;
 
-	switch (store_of(k)) {
-	case S_STR:
+	switch (unit_store_of(k)) {
+	case STORE_STR:
 		free(*(char **)field);
 		*(char **)field = NULL;
 		break;
-	case S_STRV:
+	case STORE_STRV:
 		strv_clear(field);
 		break;
-	case S_LIST:
+	case STORE_LIST:
 		unit_list_clear(field);
 		break;
-	case S_STATUS:
+	case STORE_STATUS:
 		memset(field, 0, sizeof u->success_status);
 		u->success_status[0] = 1; /* exit status 0 is always success */
 		break;
-	case S_LISTEN:
+	case STORE_LISTEN:
 		listen_free(u);
 		break;
-	case S_LOOPBACK:
+	case STORE_LOOPBACK:
 		free(u->loopback);
 		u->loopback = NULL;
 		u->n_loopback = 0;
 		unit_list_clear(&u->loopback_app);
 		break;
-	case S_INT:
-	case S_BOOL:
-	case S_I64:
-	case S_UINT:
-	case S_U64:
+	case STORE_INT:
+	case STORE_BOOL:
+	case STORE_I64:
+	case STORE_UINT:
+	case STORE_U64:
 		break;
 	}
 }

@@ -103,6 +103,21 @@ int unit_expand_words(const struct value_ctx *c, const char *key, const char *ra
 int unit_value_set(const struct value_ctx *c, const struct unit_key *k, void *base, const char *raw,
 		   const char *origin, struct err **e);
 bool unit_value_equal(const struct unit_key *k, const void *a, const void *b);
+/* fields.c: kinds by how their field is stored */
+enum unit_store {
+	STORE_STR,
+	STORE_INT,
+	STORE_BOOL,
+	STORE_I64,
+	STORE_UINT,
+	STORE_U64,
+	STORE_STRV,
+	STORE_LIST,
+	STORE_STATUS,
+	STORE_LISTEN,
+	STORE_LOOPBACK
+};
+enum unit_store unit_store_of(const struct unit_key *k);
 void unit_value_free(const struct unit_key *k, void *base);
 int unit_enum_index(const struct unit_key *k, const char *text); /* -1; '!' is not part of the word */
 const char *unit_enum_word(const struct unit_key *k, size_t i);
@@ -150,6 +165,7 @@ struct assign {
 	unsigned line;
 	enum layer layer;
 };
+void unit_defaults_set(const struct key_table *t, void *base); /* into a struct that is zeroed */
 struct assigns {
 	struct assign *v;
 	size_t n, cap;

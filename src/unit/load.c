@@ -152,16 +152,25 @@ static void add_profile(struct build *b)
 	free(src.text);
 }
 
-static void apply_defaults(const struct value_ctx *c, struct unit *u)
+static void apply_defaults(const struct value_ctx *c, const struct key_table *t, void *base)
 {
-	for (size_t i = 0; i < unit_table.n; i++) {
-		const struct unit_key *k = &unit_table.v[i];
+	for (size_t i = 0; i < t->n; i++) {
+		const struct unit_key *k = &t->v[i];
 
 		if (k->kind == K_STATUS)
-			unit_value_free(k, u); /* sets the bit of status 0 */
+			unit_value_free(k, base); /* sets the bit of status 0 */
 		if (unit_key_has_default(k))
-			(void)unit_value_set(c, k, u, k->default_text, "default", NULL);
+			(void)unit_value_set(c, k, base, k->default_text, "default", NULL);
 	}
+}
+
+/* No default is anything that would have to be expanded. */
+void unit_defaults_set(const struct key_table *t, void *base)
+{
+	const struct unit_dirs none = {.home = NULL};
+	const struct value_ctx c = {.dirs = &none, .name = ""};
+
+	apply_defaults(&c, t, base);
 }
 
 /* A bad value may be a good one with a comment behind it, which other formats have. */
@@ -253,7 +262,7 @@ static void note_not_in_force(struct build *b)
 {
 	struct unit *plain = xcalloc(1, sizeof *plain);
 
-	apply_defaults(&b->ctx, plain);
+	apply_defaults(&b->ctx, &unit_table, plain);
 	for (size_t i = 0; i < unit_table.n; i++) {
 		const struct unit_key *k = &unit_table.v[i];
 		const struct assign *a = b->states[i].first;
@@ -321,7 +330,7 @@ static void build_values(struct build *b)
 	find_home(b, &home_err);
 	if (b->ctx.home != b->env->dirs->home)
 		home = (char *)(uintptr_t)b->ctx.home;
-	apply_defaults(&b->ctx, b->u);
+	apply_defaults(&b->ctx, &unit_table, b->u);
 	apply_all(b, true);
 	if (b->u->n_listen)
 		b->ctx.port = b->u->listen[0].app_port;

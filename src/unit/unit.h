@@ -14,6 +14,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
+#include "base/keep.h"
 #include "base/str.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -299,6 +300,14 @@ struct conf {
  * wrong) and needs conf_finish(). */
 int conf_load(const struct unit_dirs *d, struct conf *ret, struct unit_problems *p);
 void conf_finish(struct conf *c);
+
+/* --- across an exec of the supervisor (base/keep.h): what is in force, not what the files say --- */
+struct js *unit_save(struct keep *k, const struct unit *u);
+struct unit *unit_restore(struct keep *k, const struct js *o); /* o NULL: NULL */
+struct js *conf_save(struct keep *k, const struct conf *c);
+void conf_restore(struct keep *k, const struct js *o, struct conf *ret);
+struct js *unit_problems_save(struct keep *k, const struct unit_problems *p);
+void unit_problems_restore(struct keep *k, const struct js *list, struct unit_problems *ret);
 
 /* --- the key table, for check, completions, man page tests --- */
 struct unit_key {
