@@ -11,7 +11,7 @@
  * thread. The jail's umask is 022, its soft RLIMIT_NOFILE 1024 unless the unit has OpenFiles=.
  */
 #pragma once
-#include "base/json.h"
+#include "base/keep.h"
 #include "base/loop.h"
 #include "sandbox/audit.h"
 #include "sandbox/plan.h"
@@ -124,3 +124,14 @@ int launch_check(struct launch *l, const struct strv *argv, launch_checked_fn *f
 void launch_check_stop(struct launch *l); /* kills its process group; fn is not called any more */
 /* Frees. Does not kill: the owner has reaped the pidfd. */
 void launch_destroy(struct launch *l);
+
+/* --- across an exec of the supervisor, base/keep.h --- */
+bool launch_is_over(const struct launch *l); /* on_done was called: only then it can be saved */
+struct js *launch_save(struct keep *k, const struct launch *l);
+/* Never NULL. notified: NULL unless messages are expected, as in struct launch_io. */
+struct launch *launch_restore(struct keep *k, struct loop *loop, const struct js *o,
+			      void (*notified)(void *data, const char *text, size_t len, int error), void *data);
+/* A command beside the app that was on its way: its end is told to `fn`. */
+void launch_check_again(struct launch *l, launch_checked_fn *fn, void *data);
+struct js *isolation_save(struct keep *k, const struct isolation *i);
+void isolation_restore(struct keep *k, const struct js *o, struct isolation *ret);

@@ -79,16 +79,22 @@ static void add(struct judge *j, struct strbuf *b, const struct plan_path *p, en
 	j->table[i] = (uint16_t)++j->n;
 }
 
-struct judge *judge_create(const struct plan *p)
+static struct judge *judge_new(size_t n)
 {
 	struct judge *j = xcalloc(1, sizeof *j);
-	size_t n = p->n_paths + p->n_unseen + ELEMENTS(made);
-	struct strbuf b = STRBUF_INIT;
 
 	for (j->cap = 64; j->cap < n + n / 2;)
 		j->cap *= 2;
 	j->table = xcalloc(j->cap, sizeof *j->table);
 	j->v = xcalloc(n, sizeof *j->v);
+	return j;
+}
+
+struct judge *judge_create(const struct plan *p)
+{
+	struct judge *j = judge_new(p->n_paths + p->n_unseen + ELEMENTS(made));
+	struct strbuf b = STRBUF_INIT;
+
 	strbuf_add(&b, "", 1);
 	if (p->user.home)
 		j->home = put(&b, p->user.home);
@@ -98,6 +104,70 @@ struct judge *judge_create(const struct plan *p)
 		add(j, &b, &p->unseen[i], KIND_UNSEEN);
 	for (size_t i = 0; i < ELEMENTS(made); i++)
 		add(j, &b, &made[i], KIND_MADE);
+	j->text = xrealloc(b.p, b.len);
+	return j;
+}
+
+/* Of each entry four digits (kind, access, directory, empty), its path and its reason. */
+void judge_save(struct keep *k, struct js *o, const char *key, const struct judge *j)
+{
+	struct strbuf b = STRBUF_INIT;
+
+	strbuf_add(&b, j->text + j->home, strlen(j->text + j->home) + 1); /* at 0 there is an empty text */
+	for (uint32_t i = 0; i < j->n; i++) {
+		const struct entry *e = &j->v[i];
+
+		strbuf_addf(&b, "%u%u%u%u", e->kind, e->access, e->dir, e->empty);
+		strbuf_add(&b, j->text + e->path, strlen(j->text + e->path) + 1);
+		strbuf_add(&b, j->text + e->reason, strlen(j->text + e->reason) + 1);
+	}
+	keep_bytes(k, o, key, b.p, b.len);
+	strbuf_finish(&b);
+}
+
+static const char *next_text(const char **p, const char *end)
+{
+	const char *at = *p, *nul = memchr(at, 0, (size_t)(end - at));
+
+	if (!nul)
+		return NULL;
+	*p = nul + 1;
+	return at;
+}
+
+static size_t count_texts(const char *p, const char *end)
+{
+	size_t n = 0;
+
+	while (next_text(&p, end))
+		n++;
+	return n;
+}
+
+struct judge *judge_restore(struct keep *k, const struct js *o, const char *key)
+{
+	struct judge *j;
+	size_t len;
+	const char *p = keep_get_bytes(k, o, key, &len), *end = p + len, *home = next_text(&p, end), *path, *reason;
+	struct strbuf b = STRBUF_INIT;
+
+	if (!home || !len) {
+		keep_wrong(k, "what a jail grants was not handed over");
+		return NULL;
+	}
+	j = judge_new(count_texts(p, end) / 2);
+	strbuf_add(&b, "", 1);
+	if (*home)
+		j->home = put(&b, home);
+	while ((path = next_text(&p, end)) && (reason = next_text(&p, end)) && strspn(path, "0123") >= 4) {
+		struct plan_path one = {.path = (char *)(uintptr_t)path + 4,
+					.reason = (char *)(uintptr_t)reason,
+					.access = (enum plan_access)(path[1] - '0'),
+					.dir = path[2] != '0',
+					.empty = path[3] != '0'};
+
+		add(j, &b, &one, (enum kind)(path[0] - '0') % KINDS);
+	}
 	j->text = xrealloc(b.p, b.len);
 	return j;
 }

@@ -9,6 +9,9 @@
 struct judge;
 struct judge *judge_create(const struct plan *p); /* copies what it needs */
 void judge_destroy(struct judge *j);
+/* Across an exec of the supervisor, base/keep.h. */
+void judge_save(struct keep *k, struct js *o, const char *key, const struct judge *j);
+struct judge *judge_restore(struct keep *k, const struct js *o, const char *key);
 
 struct judge_answer {
 	enum plan_access access;

@@ -1,6 +1,6 @@
 /* The supervisor's side of a launch. See jail.h. */
 #include "base/fd.h"
-#include "sandbox/jail.h"
+#include "sandbox/launch_internal.h"
 #include "sandbox/sys.h"
 #include <errno.h>
 #include <signal.h>
@@ -9,29 +9,6 @@
 #include <sys/socket.h>
 
 enum { DEADLINE_MS = 10000 }; /* a launch takes 10 ms; a dead network file system may hold it for ever */
-
-struct launch {
-	struct loop_io watch;
-	struct loop_timer deadline;
-	struct loop_defer later; /* a failure found before launch_start() returned */
-	launch_done_fn *on_done;
-	void *data;
-	const struct backend *backend;
-	char *app, *program;
-	pid_t pid;
-	int pidfd, sock;
-	bool has_jail, finished, has_status, quiet;
-	enum audit audit;
-	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds);
-	void (*notified)(void *data, const char *text, size_t len, int error);
-	struct loop *loop;
-	launch_checked_fn *checked; /* NULL: nobody waits for it */
-	void *checked_data;
-	bool checking;
-	int status;
-	struct err *failure;
-	struct launch_done done;
-};
 
 void isolation_finish(struct isolation *i)
 {
@@ -87,7 +64,7 @@ static bool take_note(struct launch *l, bool *ret_gone)
 	return true;
 }
 
-static void on_note(struct loop_io *w, unsigned events)
+void launch_on_note(struct loop_io *w, unsigned events)
 {
 	struct launch *l = w->data;
 	bool gone = false;
@@ -112,7 +89,7 @@ static void conclude(struct launch *l)
 	if (failure)
 		(void)pidfd_signal(l->pidfd, SIGKILL);
 	else if (l->notified)
-		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, on_note, l);
+		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, launch_on_note, l);
 	l->on_done(l->data, l, &done, failure);
 	close_done(&done);
 	err_free(failure);
@@ -503,7 +480,7 @@ int launch_check(struct launch *l, const struct strv *argv, launch_checked_fn *f
 	if (order(l, ORDER_CHECK, argv) < 0)
 		return -1;
 	if (!l->watch.events) /* what comes over the socket was of no interest so far */
-		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, on_note, l);
+		loop_io_init(l->loop, &l->watch, l->sock, LOOP_READ, launch_on_note, l);
 	l->checking = true;
 	l->checked = fn;
 	l->checked_data = data;

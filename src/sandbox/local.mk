@@ -9,7 +9,7 @@ libsandbox_a_SOURCES += src/sandbox/plan.h src/sandbox/plan_internal.h src/sandb
 libsandbox_a_SOURCES += src/sandbox/identity.c src/sandbox/identity.h src/sandbox/rules.c src/sandbox/rules.h
 # backends: how a plan becomes a jail
 libsandbox_a_SOURCES += src/sandbox/audit.c src/sandbox/audit.h src/sandbox/backend.c src/sandbox/backend.h src/sandbox/child.c src/sandbox/explain.c src/sandbox/isolation.c src/sandbox/jail.h \
-	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/linux.c \
+	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/launch_internal.h src/sandbox/launch_keep.c src/sandbox/linux.c \
 	src/sandbox/linux_ids.c src/sandbox/linux_mounts.c src/sandbox/linux_resolv.c src/sandbox/linux_shut.c src/sandbox/none.c src/sandbox/probe.c src/sandbox/seccomp.c \
 	src/sandbox/seccomp.h src/sandbox/sys.h
 
