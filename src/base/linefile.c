@@ -368,3 +368,29 @@ char *linefile_earlier(const struct linefile *f, size_t max, size_t *ret_len)
 	memmove(buf, start, *ret_len + 1);
 	return TAKE_PTR(buf);
 }
+
+/* --- across an exec --- */
+
+static const struct keep_field fields[] = {
+	KEEP(linefile, BOOL, losing),	     KEEP(linefile, U64, streak_lines),	 KEEP(linefile, U64, streak_bytes),
+	KEEP(linefile, U64, dropped_lines), KEEP(linefile, U64, dropped_bytes), KEEP(linefile, TEXT, error),
+};
+
+struct js *linefile_save(struct keep *k, const struct linefile *f)
+{
+	struct js *o = js_obj();
+
+	keep_save(k, o, fields, ELEMENTS(fields), f);
+	keep_u64(o, "dev", f->earlier.st_dev);
+	keep_u64(o, "ino", f->earlier.st_ino);
+	keep_u64(o, "size", (uint64_t)f->earlier.st_size);
+	return o;
+}
+
+void linefile_restore(struct keep *k, const struct js *o, struct linefile *f)
+{
+	keep_load(k, o, fields, ELEMENTS(fields), f);
+	f->earlier = (struct stat){.st_dev = keep_get_u64(k, o, "dev"),
+				   .st_ino = keep_get_u64(k, o, "ino"),
+				   .st_size = (off_t)keep_get_u64(k, o, "size")};
+}

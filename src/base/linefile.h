@@ -8,6 +8,7 @@
  */
 #pragma once
 #include "base/err.h"
+#include "base/keep.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -46,3 +47,6 @@ const struct stat *linefile_found(const struct linefile *f);
 /* At most the last `max` bytes that were in the file when it was created here (or configured), beginning at a
  * line start. Owned by the caller; NULL when there is nothing. */
 char *linefile_earlier(const struct linefile *f, size_t max, size_t *ret_len);
+/* Across an exec, base/keep.h: what was lost, and what is "earlier". Restored into one that was created as before. */
+struct js *linefile_save(struct keep *k, const struct linefile *f);
+void linefile_restore(struct keep *k, const struct js *o, struct linefile *f);

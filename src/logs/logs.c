@@ -1,6 +1,4 @@
-#include "logs/logs.h"
-#include "logs/back.h"
-#include "logs/sink.h"
+#include "logs/logs_internal.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/linefile.h"
@@ -13,41 +11,6 @@
 #define PIPES_MAX 64          /* one a process; more when somebody still holds those of earlier ones */
 #define SOON_MS   100
 #define RETRY_MS  2000 /* during a streak of losses: how often room is looked for without new output */
-
-struct pipe_in {
-	struct pipe_in *next;
-	struct logs *logs;
-	struct loop_io io;
-	int fd;
-	struct strbuf half; /* a line that has not ended */
-};
-
-struct logs_follow {
-	struct logs_follow *next;
-	struct logs *logs;
-	logs_line_fn *fn; /* NULL: stopped while lines are handed out */
-	void *data;
-};
-
-struct logs {
-	struct loop *loop;
-	struct linefile *file;
-	enum logs_target target;
-	struct sink *sink;               /* another target than the file */
-	uint64_t sunk_lines, sunk_bytes; /* dropped by sinks that are gone */
-	struct ring ring;
-	struct times times;
-	unsigned max_files;
-	bool timestamps;
-	uint64_t lines, bytes;
-	struct pipe_in *pipes;
-	struct logs_follow *followers;
-	unsigned handing_out;
-	struct strbuf out; /* lines of this chunk */
-	struct loop_timer retry, soon;
-	logs_trouble_fn *trouble;
-	void *trouble_data;
-};
 
 static char *loss_mark(void *data, uint64_t lines, uint64_t bytes, const char *error)
 {
@@ -322,7 +285,7 @@ static bool read_chunk(struct pipe_in *p)
 	return true;
 }
 
-static void readable(struct loop_io *w, unsigned events)
+void logs_readable(struct loop_io *w, unsigned events)
 {
 	(void)events;
 	(void)read_chunk(w->data);
@@ -363,7 +326,7 @@ int logs_open_pipe(struct logs *l, struct err **e)
 	p->fd = ends[0];
 	p->next = l->pipes;
 	l->pipes = p;
-	loop_io_init(l->loop, &p->io, p->fd, LOOP_READ, readable, p);
+	loop_io_init(l->loop, &p->io, p->fd, LOOP_READ, logs_readable, p);
 	return ends[1];
 }
 

@@ -14,6 +14,7 @@
  */
 #pragma once
 #include "base/err.h"
+#include "base/keep.h"
 #include "base/loop.h"
 #include "base/str.h"
 #include "logs/back.h"
@@ -75,3 +76,6 @@ void logs_follow_stop(struct logs_follow *f);
 const char *logs_path(const struct logs *l);        /* NULL: not in a file */
 const char *logs_target_name(const struct logs *l); /* as in the unit */
 bool logs_target_find(const char *name, enum logs_target *ret);
+/* Across an exec of the supervisor, base/keep.h. Restored into a log that was just created with the same configuration. */
+struct js *logs_save(struct keep *k, const struct logs *l);
+void logs_restore(struct keep *k, const struct js *o, struct logs *l);

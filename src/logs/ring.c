@@ -1,5 +1,6 @@
 #include "logs/ring.h"
 #include "base/str.h"
+#include <stdio.h>
 #include <string.h>
 
 #define RING_FIRST 8
@@ -60,4 +61,41 @@ void ring_finish(struct ring *r)
 	free(r->v);
 	r->v = NULL;
 	r->cap = 0;
+}
+
+/* Of each line "MS LEN\n" and its bytes. */
+void ring_save(struct keep *k, struct js *o, const char *key, const struct ring *r)
+{
+	struct strbuf b = STRBUF_INIT;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct ring_line *l = ring_at(r, i);
+
+		strbuf_addf(&b, "%lld %zu\n", (long long)l->ms, l->len);
+		strbuf_add(&b, l->text, l->len);
+	}
+	keep_bytes(k, o, key, b.p, b.len);
+	strbuf_finish(&b);
+}
+
+void ring_restore(struct keep *k, const struct js *o, const char *key, struct ring *r)
+{
+	size_t left;
+	const char *p = keep_get_bytes(k, o, key, &left);
+
+	while (left) {
+		const char *nl = memchr(p, '\n', left < 48 ? left : 48);
+		CLEANUP_FREE char *head = nl ? xstrndup(p, (size_t)(nl - p)) : NULL;
+		long long ms;
+		size_t len;
+
+		if (!head || sscanf(head, "%lld %zu", &ms, &len) != 2 || len > left - (size_t)(nl + 1 - p) ||
+		    len > RING_BYTES) {
+			keep_wrong(k, "the last lines of a log are damaged");
+			return;
+		}
+		ring_add(r, nl + 1, len, ms);
+		left -= (size_t)(nl + 1 - p) + len;
+		p = nl + 1 + len;
+	}
 }

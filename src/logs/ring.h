@@ -1,5 +1,6 @@
 /* The last lines of one app in memory: at most RING_LINES lines and RING_BYTES bytes. */
 #pragma once
+#include "base/keep.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,3 +19,5 @@ struct ring {
 void ring_add(struct ring *r, const char *text, size_t len, int64_t ms); /* len <= RING_BYTES */
 const struct ring_line *ring_at(const struct ring *r, size_t i);         /* 0 is the oldest */
 void ring_finish(struct ring *r);
+void ring_save(struct keep *k, struct js *o, const char *key, const struct ring *r);
+void ring_restore(struct keep *k, const struct js *o, const char *key, struct ring *r);

@@ -390,3 +390,44 @@ const char *sink_error(const struct sink *s)
 {
 	return s->error;
 }
+
+/* --- across an exec --- */
+
+static const struct keep_field fields[] = {
+	KEEP(sink, BOOL, troubled),	 KEEP(sink, U64, streak_lines),	 KEEP(sink, U64, streak_bytes),
+	KEEP(sink, U64, dropped_lines), KEEP(sink, U64, dropped_bytes), KEEP(sink, U64, before_lines),
+	KEEP(sink, U64, before_bytes),	 KEEP(sink, TEXT, error),	 KEEP(sink, TIMER, retry),
+};
+
+struct js *sink_save(struct keep *k, const struct sink *s)
+{
+	struct js *o = js_obj(), *queue = js_arr();
+	struct sink rest = *s; /* walked over */
+	const char *text;
+	struct record r;
+
+	keep_save(k, o, fields, ELEMENTS(fields), s);
+	for (; head_record(&rest, &r, &text); rest.head += sizeof r + r.len) {
+		struct js *one = js_obj();
+
+		keep_bytes(k, one, "text", text, r.len);
+		js_add_int(one, "bytes", r.bytes);
+		js_push(queue, one);
+	}
+	js_add(o, "queue", queue);
+	return o;
+}
+
+void sink_restore(struct keep *k, const struct js *o, struct sink *s)
+{
+	keep_load(k, o, fields, ELEMENTS(fields), s);
+	for (const struct js *one = js_first(js_get(o, "queue")); one; one = js_next(one)) {
+		size_t len;
+		const char *text = keep_get_bytes(k, one, "text", &len);
+
+		if (s->queue.len + len + sizeof(struct record) <= SINK_QUEUE)
+			put_record(s, text, len, (size_t)js_int_or(one, "bytes", 0));
+	}
+	if (s->queue.len && !loop_timer_active(&s->retry))
+		loop_timer_start(&s->retry, 0);
+}

@@ -34,3 +34,6 @@ bool sink_losing(const struct sink *s); /* nobody listens, or lines were lost ju
 uint64_t sink_dropped_lines(const struct sink *s);
 uint64_t sink_dropped_bytes(const struct sink *s);
 const char *sink_error(const struct sink *s); /* "/dev/log: No such file or directory"; NULL */
+/* Across an exec of the supervisor, base/keep.h. */
+struct js *sink_save(struct keep *k, const struct sink *s);
+void sink_restore(struct keep *k, const struct js *o, struct sink *s);

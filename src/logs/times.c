@@ -98,3 +98,54 @@ void times_finish(struct times *t)
 	free(t->v);
 	*t = (struct times){0};
 }
+
+/* A list a file, [its number, end, time, exact, end, ...], oldest first. */
+struct js *times_save(const struct times *t)
+{
+	struct js *o = js_obj(), *files = js_arr(), *f = NULL;
+
+	for (size_t i = 0; i < t->n; i++) {
+		if (!i || t->v[i].ino != t->v[i - 1].ino) {
+			CLEANUP_FREE char *ino = xasprintf("%llu", (unsigned long long)t->v[i].ino);
+
+			f = js_arr();
+			js_push_str(f, ino);
+			js_push(files, f);
+		}
+		js_push_int(f, (int64_t)t->v[i].end);
+		js_push_int(f, t->v[i].ms);
+		js_push_int(f, t->v[i].exact);
+	}
+	js_add_int(o, "began_ms", t->began_ms);
+	js_add(o, "files", files);
+	return o;
+}
+
+static void add_mark(struct times *t, uint64_t ino, const int64_t m[3])
+{
+	if (t->n >= 8 ? (t->n & (t->n - 1)) == 0 : t->n == 0)
+		t->v = xrealloc(t->v, (t->n ? 2 * t->n : 8) * sizeof *t->v); /* as times_add() has it */
+	t->v[t->n++] = (struct time_mark){.ino = ino, .end = (uint64_t)m[0], .ms = m[1], .exact = m[2] != 0};
+}
+
+void times_restore(struct keep *k, const struct js *o, struct times *t)
+{
+	t->n = 0; /* what was found in the directory just now is in there */
+	for (const struct js *f = js_first(js_get(o, "files")); f; f = js_next(f)) {
+		const char *ino = js_value_str(js_first(f));
+		int64_t m[3];
+		size_t n = 0;
+
+		for (const struct js *v = js_next(js_first(f)); v && t->n < TIMES_MAX; v = js_next(v)) {
+			if (!ino || js_value_int(v, &m[n]) < 0) {
+				keep_wrong(k, "the times of a log are damaged");
+				return;
+			}
+			if (++n == ELEMENTS(m)) {
+				add_mark(t, strtoull(ino, NULL, 10), m);
+				n = 0;
+			}
+		}
+	}
+	t->began_ms = js_int_or(o, "began_ms", 0);
+}

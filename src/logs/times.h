@@ -9,6 +9,7 @@
  * many, never too few.
  */
 #pragma once
+#include "base/keep.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,3 +35,5 @@ void times_of_file(const struct times *t, uint64_t ino, size_t *lo, size_t *hi);
 const struct time_mark *times_find(const struct times *t, size_t lo, size_t hi, uint64_t end);
 void times_copy(struct times *to, const struct times *from);
 void times_finish(struct times *t);
+struct js *times_save(const struct times *t);
+void times_restore(struct keep *k, const struct js *o, struct times *t);
