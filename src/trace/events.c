@@ -168,7 +168,7 @@ static void remember_earlier(struct events *ev)
 	}
 }
 
-struct events *events_create(struct loop *l, const char *dir, struct err **e)
+static struct events *create(struct loop *l, const char *dir)
 {
 	struct events *ev = xcalloc(1, sizeof *ev);
 	struct linefile_config c = {.dir = dir,
@@ -177,14 +177,55 @@ struct events *events_create(struct loop *l, const char *dir, struct err **e)
 				    .max_files = EVENTS_FILE_COUNT};
 	struct linefile_hooks h = {.mark = loss_mark};
 
-	(void)e;
 	ev->loop = l;
 	ev->file = linefile_create(&c, &h);
 	ev->memory = event_memory_create();
 	ev->fold = fold_create();
 	loop_timer_init(l, &ev->fold_timer, expire, ev);
 	loop_timer_init(l, &ev->retry, retry_cb, ev);
+	return ev;
+}
+
+struct events *events_create(struct loop *l, const char *dir, struct err **e)
+{
+	struct events *ev = create(l, dir);
+
+	(void)e;
 	remember_earlier(ev);
+	return ev;
+}
+
+/* --- across an exec --- */
+
+static const struct keep_field fields[] = {
+	KEEP(events, U64, seq),
+	KEEP(events, U64, dropped),
+	KEEP(events, TIMER, retry),
+};
+
+void events_settle(struct events *ev)
+{
+	(void)fold_expire(ev->fold, INT64_MAX, put, ev);
+	loop_timer_stop(&ev->fold_timer);
+}
+
+struct js *events_save(struct keep *k, const struct events *ev)
+{
+	struct js *o = js_obj();
+
+	keep_save(k, o, fields, ELEMENTS(fields), ev);
+	js_add(o, "file", linefile_save(k, ev->file));
+	js_add(o, "memory", event_memory_save(k, ev->memory));
+	return o;
+}
+
+struct events *events_restore(struct keep *k, const struct js *o, struct loop *l, const char *dir)
+{
+	struct events *ev = create(l, dir);
+
+	keep_load(k, o, fields, ELEMENTS(fields), ev);
+	linefile_restore(k, js_get(o, "file"), ev->file);
+	event_memory_restore(k, js_get(o, "memory"), ev->memory);
 	return ev;
 }
 

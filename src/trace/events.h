@@ -13,6 +13,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
+#include "base/keep.h"
 #include "base/loop.h"
 
 #define EVENTS_FILE       "events.jsonl"
@@ -45,3 +46,7 @@ uint64_t events_dropped(
 	const struct events *ev); /* not written, for whatever reason; repeats that were folded are not */
 const char *events_path(const struct events *ev);
 const char *events_error(const struct events *ev); /* why the file could not be written lately; NULL */
+/* Across an exec of the supervisor, base/keep.h. settle: what is folded is written. */
+void events_settle(struct events *ev);
+struct js *events_save(struct keep *k, const struct events *ev);
+struct events *events_restore(struct keep *k, const struct js *o, struct loop *l, const char *dir);

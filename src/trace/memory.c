@@ -140,3 +140,42 @@ struct js *event_memory_last(const struct event_memory *m, const char *app, size
 	}
 	return ret;
 }
+
+/* A part an app: its name and each line, ended by a NUL, "SEQ" before the text. */
+struct js *event_memory_save(struct keep *k, const struct event_memory *m)
+{
+	struct js *out = js_arr();
+
+	for (size_t i = 0; i < m->n; i++) {
+		const struct app_lines *a = m->apps[i];
+		struct strbuf b = STRBUF_INIT;
+		struct js *o = js_obj();
+
+		for (size_t n = 0; n < a->n; n++) {
+			strbuf_addf(&b, "%llu ", (unsigned long long)at(a, n)->seq);
+			strbuf_add(&b, at(a, n)->text, at(a, n)->len + 1);
+		}
+		keep_text(k, o, "app", a->app);
+		keep_bytes(k, o, "lines", b.p, b.len);
+		js_push(out, o);
+		strbuf_finish(&b);
+	}
+	return out;
+}
+
+void event_memory_restore(struct keep *k, const struct js *list, struct event_memory *m)
+{
+	for (const struct js *o = js_first(list); o; o = js_next(o)) {
+		CLEANUP_FREE char *app = keep_get_text(k, o, "app");
+		size_t len;
+		const char *p = keep_get_bytes(k, o, "lines", &len), *end = p + len, *nul;
+
+		for (; app && p < end && (nul = memchr(p, 0, (size_t)(end - p))); p = nul + 1) {
+			char *text;
+			uint64_t seq = strtoull(p, &text, 10);
+
+			if (*text == ' ' && text < nul)
+				event_memory_add(m, app, seq, text + 1, (size_t)(nul - text - 1));
+		}
+	}
+}

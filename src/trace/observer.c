@@ -49,7 +49,7 @@ void observer_ring(struct observer *o)
 
 /* --- the judge --- */
 
-static uint32_t keep_text(struct table *t, const char *text)
+static uint32_t hold_text(struct table *t, const char *text)
 {
 	size_t n = strlen(text) + 1;
 	uint32_t at = (uint32_t)t->used;
@@ -87,8 +87,8 @@ static void add_found(struct observer *o, const struct found *f, const char *pat
 	if (!t->used)
 		t->used = 1; /* 0 means none */
 	*to = *f;
-	to->path = keep_text(t, path);
-	to->asked = asked ? keep_text(t, asked) : 0;
+	to->path = hold_text(t, path);
+	to->asked = asked ? hold_text(t, asked) : 0;
 	if (to->path == UINT32_MAX || to->asked == UINT32_MAX)
 		t->lost += f->count;
 	else
@@ -280,7 +280,7 @@ static void tell(struct observer *o)
 	t->lost = 0;
 }
 
-static void take_news(struct observer *o)
+void observer_take_news(struct observer *o)
 {
 	struct table *t;
 
@@ -331,7 +331,7 @@ static void free_observer(struct observer *o)
 	(void)munmap(o, sizeof *o);
 }
 
-static void start_judge(struct observer *o)
+void observer_start_judge(struct observer *o)
 {
 	(void)pthread_mutex_lock(&o->lock);
 	o->judge_ended = o->judge_wanted = false;
@@ -360,7 +360,7 @@ static void say_drained(struct observer *o)
 {
 	void (*fn)(void *) = o->drained;
 
-	take_news(o);
+	observer_take_news(o);
 	loop_timer_stop(&o->drain_timer);
 	o->drained = NULL;
 	fn(o->c.data);
@@ -380,7 +380,7 @@ static void on_bell(struct loop_io *w, unsigned events)
 	wanted = o->used[o->fill] != 0 && !o->stopping;
 	idle = o->ear_idle;
 	(void)pthread_mutex_unlock(&o->lock);
-	if (ear_ended && o->ear.there && ear_join(o, JOIN_MS) && idle && !o->dead)
+	if (ear_ended && o->ear.there && ear_join(o, JOIN_MS) && (idle || o->ear_again) && !o->dead)
 		ear_wait(o);
 	if (judge_ended && o->judge.there)
 		(void)judge_join(o, JOIN_MS);
@@ -390,9 +390,9 @@ static void on_bell(struct loop_io *w, unsigned events)
 	}
 	if (o->dead)
 		return;
-	take_news(o);
+	observer_take_news(o);
 	if (judge_ended && wanted && !o->judge.there)
-		start_judge(o);
+		observer_start_judge(o);
 	else if (!o->judge.there && (judge_ended || ear_ended))
 		shrink(o);
 	if (o->drained && drained_now(o))
@@ -412,7 +412,7 @@ static void on_ear_timer(struct loop_timer *t)
 bool observer_drain(struct observer *o, void (*drained)(void *data))
 {
 	if (drained_now(o)) {
-		take_news(o);
+		observer_take_news(o);
 		return true;
 	}
 	(void)pthread_mutex_lock(&o->lock);

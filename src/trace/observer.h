@@ -28,6 +28,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
+#include "base/keep.h"
 #include "base/loop.h"
 #include <stdint.h>
 #include <sys/types.h>
@@ -85,3 +86,15 @@ int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret
 /* No hook but `gone` is called afterwards: now, when its threads end within `wait_ms`, or else from the loop when they do. One
  * that hangs for ever is left behind. */
 void observer_destroy(struct observer *o, unsigned wait_ms);
+
+/*
+ * Across an exec of the supervisor (base/keep.h) calls wait in the listener, which stays. Threads do not survive an exec, and
+ * a call that one of them has taken and not let go would wait for ever: so all is frozen first, each call let go and what came
+ * judged and told. False: a thread does not come to its end within `wait_ms`. thaw: goes on, also after that.
+ */
+bool observer_freeze(struct observer *o, unsigned wait_ms);
+void observer_thaw(struct observer *o);
+const void *observer_judge(const struct observer *o);
+struct js *observer_save(struct keep *k, const struct observer *o);
+/* Fills listener, root, mntns and network_off. */
+void observer_config_restore(struct keep *k, const struct js *j, struct observer_config *ret);

@@ -97,6 +97,7 @@ struct observer {
 	int bell, stop; /* eventfds: to the loop, to the ear */
 	struct thread ear, judge; /* the loop's own, as are: */
 	bool dead, unheard;       /* unheard: the loop waits for a call (threads.c) */
+	bool ear_again;           /* its ear was told to end, and it goes on without (observer_keep.c) */
 
 	_Atomic bool listening_to_one; /* between RECV and the record in the buffer */
 
@@ -131,6 +132,9 @@ struct observer {
 
 int64_t observer_now_ms(void);
 void observer_ring(struct observer *o); /* the loop */
+/* observer.c, for observer_keep.c */
+void observer_start_judge(struct observer *o);
+void observer_take_news(struct observer *o);
 
 /* --- threads.c --- */
 int ear_start(struct observer *o); /* 0, or an errno */

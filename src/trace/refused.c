@@ -206,3 +206,57 @@ uint64_t refused_lost_of(const struct refused *r, const char *app)
 
 	return a ? a->lost : 0;
 }
+
+/* --- across an exec --- */
+
+struct js *refused_save(struct keep *k, const struct refused *r, const char *app)
+{
+	const struct app_refused *a = find(r, app);
+	struct js *o, *kinds;
+
+	if (!a)
+		return NULL;
+	o = js_obj();
+	kinds = js_arr();
+	keep_u64(o, "total", a->total);
+	keep_u64(o, "lost", a->lost);
+	js_add_int(o, "last_ms", a->last_ms);
+	for (size_t i = 0; i < a->n; i++) {
+		struct js *one = js_obj();
+
+		keep_js(k, one, "event", js_copy(a->v[i].event));
+		keep_u64(one, "count", a->v[i].count);
+		js_add_int(one, "first_ms", a->v[i].first_ms);
+		js_add_int(one, "last_ms", a->v[i].last_ms);
+		js_push(kinds, one);
+	}
+	js_add(o, "kinds", kinds);
+	return o;
+}
+
+void refused_restore(struct keep *k, const struct js *o, struct refused *r, const char *app)
+{
+	struct app_refused *a;
+
+	if (!o)
+		return;
+	a = app_of(r, app);
+	a->total = keep_get_u64(k, o, "total");
+	a->lost = keep_get_u64(k, o, "lost");
+	a->last_ms = js_int_or(o, "last_ms", 0);
+	for (const struct js *one = js_first(js_get(o, "kinds")); one; one = js_next(one)) {
+		struct kind kind = {.event = keep_get_js(k, one, "event"),
+				    .count = keep_get_u64(k, one, "count"),
+				    .first_ms = js_int_or(one, "first_ms", 0),
+				    .last_ms = js_int_or(one, "last_ms", 0)};
+		CLEANUP_FREE char *text = NULL;
+
+		if (!kind.event)
+			return;
+		text = js_print(kind.event);
+		kind.bytes = strlen(text) + sizeof kind;
+		VEC_GROW(a->v, a->n, a->cap);
+		a->v[a->n++] = kind;
+		a->bytes += kind.bytes;
+	}
+}

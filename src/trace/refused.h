@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/json.h"
+#include "base/keep.h"
 #include <stdint.h>
 
 #define REFUSED_KINDS 128         /* of one app */
@@ -24,3 +25,6 @@ struct js *refused_list(const struct refused *r, const char *app, int64_t since_
 uint64_t refused_total(const struct refused *r,
 		       const char *app); /* however often, kinds that went included */
 uint64_t refused_lost_of(const struct refused *r, const char *app);
+/* Across an exec of the supervisor, base/keep.h. NULL: nothing was refused. */
+struct js *refused_save(struct keep *k, const struct refused *r, const char *app);
+void refused_restore(struct keep *k, const struct js *o, struct refused *r, const char *app);

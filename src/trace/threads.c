@@ -86,6 +86,10 @@ static bool thread_join(struct thread *t, unsigned wait_ms)
 
 int ear_start(struct observer *o)
 {
+	uint64_t n;
+
+	(void)!read(o->stop, &n, sizeof n); /* that was for the one before */
+	o->ear_again = false;
 	(void)pthread_mutex_lock(&o->lock);
 	o->ear_ended = o->ear_idle = false;
 	(void)pthread_mutex_unlock(&o->lock);
