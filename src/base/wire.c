@@ -215,6 +215,11 @@ void wire_destroy(struct wire *w)
 		wire_release(w);
 }
 
+int wire_fd(const struct wire *w)
+{
+	return w->fd;
+}
+
 uint64_t wire_accepted(const struct wire *w)
 {
 	return w->accepted;

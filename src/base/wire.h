@@ -31,6 +31,7 @@ typedef void wire_closed_fn(void *data, const char *why); /* once; the wire may 
 struct wire *wire_create(struct loop *l, int fd, wire_message_fn *on_message, wire_closed_fn *on_closed,
 			 void *data);
 void wire_destroy(struct wire *w);
+int wire_fd(const struct wire *w);
 /* How many messages were accepted by wire_send(), and how many of them have left the queue. */
 uint64_t wire_accepted(const struct wire *w);
 uint64_t wire_left(const struct wire *w);

@@ -1,13 +1,10 @@
-#include "net/proxyctl.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/wire.h"
-#include "net/net.h"
-#include "net/proxyctl_in.h"
+#include "net/proxyctl_internal.h"
 #include "net/proxyctl_say.h"
-#include "net/proxyctl_sync.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,33 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CRASH_PAGE_BYTES 4096
 #define RESTART_GAP_MS   100 /* between two starts in a crash loop */
 #define KILL_WAIT_MS     50
 #define CRASHES_MAX      3 /* on one app's bytes: its egress is closed */
-
-struct proxyctl {
-	struct loop *loop;
-	char *program;
-	uid_t uid;
-	gid_t gid;
-	struct proxyctl_hooks hooks;
-	struct pc_app *apps;
-	struct pc_in in;
-	uint64_t launches, gates; /* counted */
-	struct pc_syncs syncs;
-
-	pid_t pid; /* 0: none */
-	int pidfd;
-	struct loop_io exited;
-	struct wire *wire;
-	struct loop_timer restart;
-	int64_t started_ms;
-	int crash_fd;
-	volatile char *crash_page; /* "active byte, name, NUL", see proxy/control.c */
-};
-
-static void start(struct proxyctl *p);
 
 /* --- messages to the proxy --- */
 
@@ -246,14 +219,14 @@ static void start_soon(struct proxyctl *p)
 	int64_t since = clk_mono_ms() - p->started_ms;
 
 	if (since >= RESTART_GAP_MS)
-		start(p);
+		pc_start(p);
 	else
 		loop_timer_start(&p->restart, RESTART_GAP_MS - since);
 }
 
 static void on_restart_timer(struct loop_timer *t)
 {
-	start(t->data);
+	pc_start(t->data);
 }
 
 static void on_exited(struct loop_io *io, unsigned events)
@@ -327,6 +300,17 @@ static pid_t spawn(struct proxyctl *p, int wire_fd)
 	return pid;
 }
 
+void pc_watch_end(struct proxyctl *p)
+{
+	loop_io_init(p->loop, &p->exited, p->pidfd, LOOP_READ, on_exited, p);
+}
+
+void pc_watch(struct proxyctl *p, int fd)
+{
+	p->wire = wire_create(p->loop, fd, on_message, on_wire_closed, p);
+	pc_watch_end(p);
+}
+
 static int spawn_with_wire(struct proxyctl *p)
 {
 	CLEANUP_FD int ours = -1;
@@ -349,12 +333,11 @@ static int spawn_with_wire(struct proxyctl *p)
 		p->pid = 0;
 		return -1;
 	}
-	p->wire = wire_create(p->loop, TAKE_FD(ours), on_message, on_wire_closed, p);
-	loop_io_init(p->loop, &p->exited, p->pidfd, LOOP_READ, on_exited, p);
+	pc_watch(p, TAKE_FD(ours));
 	return 0;
 }
 
-static void start(struct proxyctl *p)
+void pc_start(struct proxyctl *p)
 {
 	p->started_ms = clk_mono_ms();
 	p->in.complained = false;
@@ -371,22 +354,25 @@ static void start(struct proxyctl *p)
 		say_sync(p, p->syncs.last);
 }
 
-static int make_crash_page(struct proxyctl *p, struct err **e)
+int pc_map_crash_page(struct proxyctl *p, struct err **e)
 {
-	void *m;
-
-	p->crash_fd = pc_memfd("sbxsv-proxy-status");
-	if (p->crash_fd < 0 || ftruncate(p->crash_fd, CRASH_PAGE_BYTES) < 0)
-		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be made");
-	m = mmap(NULL, CRASH_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->crash_fd, 0);
+	void *m = mmap(NULL, CRASH_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->crash_fd, 0);
 	if (m == MAP_FAILED)
 		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be mapped");
 	p->crash_page = m;
 	return 0;
 }
 
-struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
-				 const struct proxyctl_hooks *hooks, struct err **e)
+static int make_crash_page(struct proxyctl *p, struct err **e)
+{
+	p->crash_fd = pc_memfd("sbxsv-proxy-status");
+	if (p->crash_fd < 0 || ftruncate(p->crash_fd, CRASH_PAGE_BYTES) < 0)
+		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be made");
+	return pc_map_crash_page(p, e);
+}
+
+struct proxyctl *pc_new(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
+			const struct proxyctl_hooks *hooks)
 {
 	struct proxyctl *p = xcalloc(1, sizeof *p);
 
@@ -399,6 +385,14 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 		.apps = &p->apps, .event = on_event, .need = send_pool, .synced = on_synced, .use = on_use, .data = p};
 	p->pidfd = p->crash_fd = -1;
 	loop_timer_init(l, &p->restart, on_restart_timer, p);
+	return p;
+}
+
+struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
+				 const struct proxyctl_hooks *hooks, struct err **e)
+{
+	struct proxyctl *p = pc_new(l, program, run_uid, run_gid, hooks);
+
 	if (access(program, X_OK) < 0) {
 		(void)err_sys(e, errno, "%s cannot be run", program);
 		goto fail;

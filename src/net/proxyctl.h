@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "base/json.h"
+#include "base/keep.h"
 #include "base/loop.h"
 #include "net/net.h"
 #include "policy/policy.h"
@@ -100,3 +101,10 @@ struct js *proxyctl_rules(const struct proxyctl *p, const char *app);
 struct js *proxyctl_denied(const struct proxyctl *p, const char *app);
 /* Allowed sites that could not be reached: [{"host","port","count","reason","last"}] */
 struct js *proxyctl_unreachable(const struct proxyctl *p, const char *app);
+
+/* --- across an exec of the supervisor, base/keep.h --- */
+bool proxyctl_can_be_saved(const struct proxyctl *p); /* false: messages wait to be sent */
+struct js *proxyctl_save(struct keep *k, const struct proxyctl *p);
+/* The proxy goes on, unless another version of the protocol was spoken: then it is replaced. */
+struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loop *l, const char *program,
+				  uid_t run_uid, gid_t run_gid, const struct proxyctl_hooks *hooks, struct err **e);
