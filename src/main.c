@@ -19,6 +19,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <limits.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,6 +35,9 @@ struct daemon {
 	struct ctl *ctl;
 	int lock_fd, notify_fd, parent_fd, watch_fd;
 	bool log_open;
+	struct keep *keep; /* of the program before */
+	char **argv;	   /* without --handover */
+	char *program;	   /* NULL: not known */
 	struct loop_signal term, intr, hup, usr2;
 	struct loop_io watch;
 };
@@ -66,8 +71,9 @@ static void on_reload_signal(struct loop_signal *w)
 
 static void on_upgrade_signal(struct loop_signal *w)
 {
-	(void)w;
-	log_warning("SIGUSR2: an upgrade in place is not in force yet; restart with sbxsv down, sbxsv up");
+	struct daemon *d = w->data;
+
+	sup_upgrade(d->sup, NULL, NULL);
 }
 
 static void on_api_shutdown(void *data, int64_t grace_ms)
@@ -218,7 +224,7 @@ static int create_sup(struct daemon *d, struct err **e)
 	CLEANUP_FREE char *proxy = program_find("sbxsv-proxy", SBXSV_SBINDIR);
 	struct sup_config c = {.dirs = &d->dirs, .init_program = init, .proxy_program = proxy};
 
-	d->sup = sup_create(d->loop, &c, e);
+	d->sup = d->keep ? sup_restore(d->loop, &c, d->keep, e) : sup_create(d->loop, &c, e);
 	return d->sup ? 0 : -1;
 }
 
@@ -234,6 +240,126 @@ static void watch_signals(struct daemon *d)
 		loop_io_init(d->loop, &d->watch, d->watch_fd, LOOP_READ, on_watched_gone, d);
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* --- upgrade in place --- */
+
+/* The file that was executed, by the name it was executed by: so that another file in its place, or another
+ * target of a link, is what an upgrade executes. */
+static char *own_program(void)
+{
+	const char *given = (const char *)(uintptr_t)getauxval(AT_EXECFN); /* NOLINT: as getauxval(3) has it */
+	CLEANUP_FREE char *cwd = getcwd(NULL, 0), *full = given && cwd ? path_join(cwd, given) : NULL;
+	char self[PATH_MAX];
+	struct stat a, b;
+	ssize_t n;
+
+	if (full && stat(full, &a) == 0 && stat("/proc/self/exe", &b) == 0 && file_same(&a, &b))
+		return TAKE_PTR(full);
+	n = readlink("/proc/self/exe", self, sizeof self - 1);
+	if (n <= 0)
+		return NULL;
+	self[n] = 0;
+	if (str_ends(self, " (deleted)"))
+		self[n - (ssize_t)strlen(" (deleted)")] = 0;
+	return xstrdup(self);
+}
+
+/* sup/upgrade.c puts the option and its value first. */
+static char **own_arguments(int argc, char **argv)
+{
+	char **v = xcalloc((size_t)argc + 1, sizeof *v);
+	int skip = argc > 2 && str_eq(argv[1], "--handover") ? 2 : 0;
+
+	for (int i = 0, n = 0; i < argc; i++)
+		if (i == 0 || i > skip)
+			v[n++] = argv[i];
+	return v;
+}
+
+static void save_rest(void *data, struct keep *k, struct js *root)
+{
+	struct daemon *d = data;
+
+	keep_fd(k, root, "lock", d->lock_fd);
+	keep_fd(k, root, "watch", d->watch_fd);
+	js_add(root, "ctl", ctl_save(k, d->ctl));
+}
+
+static void leave(void *data)
+{
+	struct daemon *d = data;
+
+	ctl_flush(d->ctl);
+}
+
+static void be_upgradable(struct daemon *d)
+{
+	struct sup_self self = {.program = d->program,
+				.version = PACKAGE_VERSION,
+				.argv = d->argv,
+				.save = save_rest,
+				.leave = leave,
+				.data = d};
+
+	sup_upgradable(d->sup, &self);
+}
+
+/* Everything is as it was in the program before: same pid, same children, same descriptors. */
+static int take_over(struct daemon *d, struct err **e)
+{
+	const struct js *root = keep_root(d->keep);
+	size_t left;
+
+	d->lock_fd = keep_take_fd(d->keep, root, "lock");
+	d->watch_fd = keep_take_fd(d->keep, root, "watch");
+	log_timestamps(!d->args.foreground);
+	d->log_open = true;
+	if (find_dirs(d, e) < 0)
+		return -1;
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	d->loop = loop_create(LOOP_SHIFT_GAPS);
+	if (!d->loop)
+		return err_sys(e, errno, "cannot make an event loop");
+	if (create_sup(d, e) < 0)
+		return -1;
+	d->ctl = ctl_restore(d->loop, d->sup, d->keep, js_get(root, "ctl"), on_api_shutdown, d, e);
+	if (!d->ctl || keep_error(d->keep, e))
+		return -1;
+	left = keep_close_rest(d->keep);
+	if (left)
+		log_warning("%zu descriptors of the program before were of no use", left);
+	return 0;
+}
+
+static int go_on(struct daemon *d, struct err **e)
+{
+	CLEANUP_FREE char *from = NULL;
+
+	if (take_over(d, e) < 0)
+		return -1;
+	from = xstrdup(js_str(keep_root(d->keep), "version"));
+	keep_destroy(TAKE_PTR(d->keep));
+	be_upgradable(d);
+	watch_signals(d);
+	sup_go_on(d->sup, from ? from : "?");
+	return 0;
+}
+
+/* In a child of the program that asks. The same as go_on(), with nothing real. Nothing is tidied up: it all ends here. */
+static int rehearse(struct daemon *d)
+{
+	CLEANUP_ERR struct err *e = NULL;
+
+	d->keep = keep_open(d->args.handover_fd, true, &e);
+	if (d->keep && take_over(d, &e) == 0) {
+		printf(SUP_HANDOVER_OK ", version " PACKAGE_VERSION "\n");
+		(void)fflush(stdout);
+		_exit(0);
+	}
+	printf("%s\n", err_msg(e));
+	(void)fflush(stdout);
+	_exit(1);
 }
 
 static int start(struct daemon *d, struct err **e)
@@ -266,6 +392,7 @@ static int start(struct daemon *d, struct err **e)
 	d->ctl = ctl_create(d->loop, d->sup, &d->dirs, on_api_shutdown, d, e);
 	if (!d->ctl)
 		return -1;
+	be_upgradable(d);
 	if (stop_pending())
 		return 0;
 	/* From here the loop owns the signals; one that came meanwhile is delivered by its first round. */
@@ -286,7 +413,27 @@ static void finish(struct daemon *d)
 	loop_destroy(d->loop);
 	fd_close_many(&d->watch_fd, 1);
 	unit_dirs_finish(&d->dirs);
+	free(d->argv);
+	free(d->program);
 	fd_close_many(&d->lock_fd, 1); /* last: the next one may begin */
+}
+
+/* After an exec of ourselves. When it fails, our end is the end of all apps. */
+static int run_on(struct daemon *d)
+{
+	CLEANUP_ERR struct err *e = NULL;
+
+	d->keep = keep_open(d->args.handover_fd, false, &e);
+	if (d->keep) {
+		keep_only(d->keep); /* --handover's own is closed too: it was read */
+		if (go_on(d, &e) == 0) {
+			loop_run(d->loop);
+			finish(d);
+			return 0;
+		}
+	}
+	log_error("the upgrade failed: %s", err_msg(e));
+	return 1;
 }
 
 int main(int argc, char **argv)
@@ -303,6 +450,12 @@ int main(int argc, char **argv)
 		return code;
 	if (d.args.debug)
 		log_init("sbxsvd", LOG_LEVEL_DEBUG);
+	d.argv = own_arguments(argc, argv);
+	d.program = own_program();
+	if (d.args.rehearsal)
+		return rehearse(&d);
+	if (d.args.handover_fd >= 0)
+		return run_on(&d);
 	/* Known descriptors first: everything after this may open some. */
 	d.notify_fd = d.args.notify_fd;
 	clean_fds(d.notify_fd);

@@ -26,7 +26,8 @@ static const char usage[] =
 	"  --debug          log every step of every app\n"
 	"  --version, --help\n"
 	"\n"
-	"SIGTERM and SIGINT shut down (a second one kills at once), SIGHUP reads apps.d again.\n";
+	"SIGTERM and SIGINT shut down (a second one kills at once), SIGHUP reads apps.d again,\n"
+	"SIGUSR2 replaces the program of this process by what is in its place now, as sbxsv upgrade does.\n";
 
 enum {
 	OPT_CONFIG = 256,
@@ -37,6 +38,8 @@ enum {
 	OPT_FOREGROUND,
 	OPT_WATCH,
 	OPT_NOTIFY,
+	OPT_HANDOVER,
+	OPT_CHECK_HANDOVER,
 	OPT_DEBUG,
 	OPT_VERSION,
 	OPT_HELP
@@ -51,6 +54,8 @@ static const struct option options[] = {
 	{"foreground", no_argument, NULL, OPT_FOREGROUND},
 	{"watch-pid", required_argument, NULL, OPT_WATCH},
 	{"notify-fd", required_argument, NULL, OPT_NOTIFY},
+	{"handover", required_argument, NULL, OPT_HANDOVER},
+	{"check-handover", required_argument, NULL, OPT_CHECK_HANDOVER},
 	{"debug", no_argument, NULL, OPT_DEBUG},
 	{"version", no_argument, NULL, OPT_VERSION},
 	{"help", no_argument, NULL, OPT_HELP},
@@ -101,6 +106,10 @@ static int one_option(int opt, struct main_args *a)
 		return number(optarg, INT32_MAX, "--watch-pid wants a process id", &a->watch_pid);
 	case OPT_NOTIFY:
 		return number(optarg, 1 << 20, "--notify-fd wants a descriptor", &a->notify_fd);
+	case OPT_HANDOVER:
+	case OPT_CHECK_HANDOVER:
+		a->rehearsal = opt == OPT_CHECK_HANDOVER;
+		return number(optarg, 1 << 20, "--handover wants a descriptor", &a->handover_fd);
 	case OPT_VERSION:
 		(void)puts("sbxsvd (sbxsv) " PACKAGE_VERSION);
 		return 0;
@@ -134,7 +143,7 @@ static int set_dir(const char *given, const char *variable)
 
 int main_args_parse(int argc, char **argv, struct main_args *ret)
 {
-	struct main_args a = {.notify_fd = -1};
+	struct main_args a = {.notify_fd = -1, .handover_fd = -1};
 	int opt, code;
 
 	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -144,6 +153,10 @@ int main_args_parse(int argc, char **argv, struct main_args *ret)
 	}
 	if (optind < argc)
 		return wrong("unexpected argument", argv[optind]);
+	if (a.handover_fd >= 0) { /* they are in the environment, absolute, and what is relative means another place by now */
+		*ret = a;
+		return -1;
+	}
 	if ((code = set_dir(a.config, "SBXSV_CONFIG_DIR")) >= 0 ||
 	    (code = set_dir(a.apps, "SBXSV_APPS_DIR")) >= 0 ||
 	    (code = set_dir(a.state, "SBXSV_STATE_DIR")) >= 0 ||

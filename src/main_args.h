@@ -8,6 +8,8 @@ struct main_args {
 	bool foreground, debug;
 	pid_t watch_pid; /* 0: none */
 	int notify_fd;   /* -1: none */
+	int handover_fd; /* what the program before left us, base/keep.h; -1: we begin */
+	bool rehearsal;  /* and we only say whether we understand it */
 };
 /* -1: go on; otherwise the exit code (--help, --version, a wrong option). Directories that were given replace
  * those of the environment (SBXSV_*_DIR). */

@@ -88,7 +88,7 @@ extern const struct cli_option cli_globals[];      /* accepted before and after 
 
 extern const struct command cmd_up, cmd_down, cmd_new, cmd_cat, cmd_status, cmd_start, cmd_stop, cmd_restart,
 	cmd_kill, cmd_allow, cmd_deny, cmd_top, cmd_reload, cmd_logs, cmd_events, cmd_check, cmd_doctor, cmd_exec, cmd_ports, cmd_version,
-	cmd_help, cmd_import, cmd_autostart, cmd_edit, cmd_enable, cmd_disable, cmd_remove, cmd_run, cmd_violations;
+	cmd_help, cmd_import, cmd_autostart, cmd_edit, cmd_enable, cmd_disable, cmd_remove, cmd_run, cmd_upgrade, cmd_violations;
 
 /* NULL when there is no such command; a planned one is in cli_planned. */
 const struct command *cli_command(const char *name);

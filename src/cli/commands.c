@@ -4,7 +4,7 @@
 const struct command *const cli_commands[] = {
 	&cmd_up,     &cmd_down,       &cmd_new,     &cmd_edit, &cmd_cat, &cmd_enable, &cmd_disable, &cmd_remove,   &cmd_status, &cmd_start,
 	&cmd_stop,   &cmd_restart,    &cmd_kill,    &cmd_allow, &cmd_deny,   &cmd_top,
-	&cmd_autostart, &cmd_reload, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec, &cmd_run,
+	&cmd_autostart, &cmd_reload, &cmd_upgrade, &cmd_logs,       &cmd_events,  &cmd_check, &cmd_doctor, &cmd_exec, &cmd_run,
 	&cmd_ports,  &cmd_violations, &cmd_import, &cmd_version, &cmd_help,  NULL,
 };
 
@@ -19,7 +19,6 @@ const struct cli_planned cli_planned[] = {
 	 "a whole unit is not suggested yet; sbxsv violations APP has a command for each thing refused"},
 	{"trace", "what an app does is not recorded yet, only what it is refused: sbxsv violations APP"},
 	{"ui", "there is no dashboard yet; use: sbxsv status"},
-	{"upgrade", "the supervisor cannot replace itself in place yet; use: sbxsv down, then sbxsv up"},
 	{NULL, NULL},
 };
 

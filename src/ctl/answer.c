@@ -33,6 +33,7 @@ static enum MHD_Result version(struct request *r)
 	js_add_int(j, "pid", getpid());
 	js_add_str(j, "started", r->ctl->started);
 	js_add_bool(j, "shutting_down", sup_shutting_down(r->ctl->sup));
+	js_add_int(j, "upgrades", sup_upgrades(r->ctl->sup));
 	return req_reply(r, 200, j);
 }
 
@@ -212,6 +213,20 @@ static enum MHD_Result shut_down(struct request *r)
 	return req_reply(r, 200, j);
 }
 
+/* An answer means that nothing came of it: else the connection ends with the program that would answer. */
+static enum MHD_Result upgrade(struct request *r)
+{
+	struct op *op = op_create(r);
+
+	if (r->call.wait) {
+		sup_upgrade(r->ctl->sup, on_done, op);
+	} else {
+		sup_upgrade(r->ctl->sup, NULL, NULL);
+		on_done(op, CODE_OK, "asked for");
+	}
+	return op_answer(op);
+}
+
 static enum MHD_Result violations(struct request *r)
 {
 	const char *app = r->call.app[0] ? r->call.app : NULL;
@@ -234,7 +249,7 @@ enum MHD_Result answer(struct request *r)
 		[CTL_KILL] = kill_app,        [CTL_ALLOW] = rule,         [CTL_DENY] = rule,
 		[CTL_RELOAD] = reload,        [CTL_SHUTDOWN] = shut_down, [CTL_LOGS] = stream_logs,
 		[CTL_EVENTS] = stream_events, [CTL_PORTS] = ports,
-		[CTL_VIOLATIONS] = violations,
+		[CTL_VIOLATIONS] = violations, [CTL_UPGRADE] = upgrade,
 	};
 
 	return table[r->call.op](r);

@@ -190,6 +190,8 @@ struct js *ctl_client_call(struct ctl_client *c, const char *method, const char 
 	CURLcode code = set_up(c, path, &s, collect, waits(body) ? 0L : ANSWER_MS);
 
 	if (code == CURLE_OK && strcmp(method, "POST") == 0) {
+		/* On a connection that was used before libcurl sends it again when that is closed without an answer. */
+		(void)curl_easy_setopt(c->curl, CURLOPT_FRESH_CONNECT, 1L);
 		/* no "Expect: 100-continue": one round trip */
 		struct curl_slist *more = curl_slist_append(headers, "Expect:");
 

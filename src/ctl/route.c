@@ -38,6 +38,7 @@ static const struct route {
 	{CTL_DENY, "POST", "/v1/apps/NAME/deny", no_words, rule_words, false},
 	{CTL_RELOAD, "POST", "/v1/reload", no_words, no_words, false},
 	{CTL_SHUTDOWN, "POST", "/v1/shutdown", no_words, shutdown_words, false},
+	{CTL_UPGRADE, "POST", "/v1/upgrade", no_words, wait_words, false},
 	{CTL_LOGS, "GET", "/v1/apps/NAME/logs", logs_words, no_words, false},
 	{CTL_EVENTS, "GET", "/v1/events", events_words, no_words, false},
 	{CTL_PORTS, "GET", "/v1/ports", no_words, no_words, false},

@@ -444,8 +444,7 @@ static int start_mhd(struct ctl *c, struct err **e)
 	return 0;
 }
 
-struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
-		       void (*on_shutdown)(void *data, int64_t grace_ms), void *data, struct err **e)
+static struct ctl *ctl_new(struct loop *l, struct sup *s, void (*on_shutdown)(void *data, int64_t grace_ms), void *data)
 {
 	struct ctl *c = xcalloc(1, sizeof *c);
 
@@ -459,6 +458,14 @@ struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
 	loop_timer_init(l, &c->accept_retry, on_accept_retry, c);
 	loop_defer_init(l, &c->mhd_run, on_mhd_run, c);
 	loop_defer_init(l, &c->shutdown, on_shutdown_defer, c);
+	return c;
+}
+
+struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
+		       void (*on_shutdown)(void *data, int64_t grace_ms), void *data, struct err **e)
+{
+	struct ctl *c = ctl_new(l, s, on_shutdown, data);
+
 	if (start_mhd(c, e) || bind_socket(c, d->runtime, e) ||
 	    !(c->join = join_create(l, s, d->runtime, e))) {
 		ctl_destroy(c);
@@ -466,6 +473,54 @@ struct ctl *ctl_create(struct loop *l, struct sup *s, const struct unit_dirs *d,
 	}
 	loop_io_init(l, &c->accept_io, c->listen_fd, LOOP_READ, on_accept, c);
 	return c;
+}
+
+/* --- across an exec --- */
+
+static const struct keep_field fields[] = {
+	KEEP(ctl, TEXT, path),	 KEEP(ctl, FD, listen_fd), KEEP(ctl, U64, refused),
+	KEEP(ctl, U64, cut),	 KEEP(ctl, U64, serial),
+};
+
+struct js *ctl_save(struct keep *k, const struct ctl *c)
+{
+	struct js *o = js_obj();
+
+	keep_save(k, o, fields, ELEMENTS(fields), c);
+	keep_u64(o, "dev", c->dev);
+	keep_u64(o, "ino", c->ino);
+	js_add_str(o, "started", c->started);
+	return o;
+}
+
+struct ctl *ctl_restore(struct loop *l, struct sup *s, struct keep *k, const struct js *o,
+			void (*on_shutdown)(void *data, int64_t grace_ms), void *data, struct err **e)
+{
+	struct ctl *c = ctl_new(l, s, on_shutdown, data);
+	const char *started = js_str(o, "started");
+
+	keep_load(k, o, fields, ELEMENTS(fields), c);
+	c->dev = keep_get_u64(k, o, "dev");
+	c->ino = keep_get_u64(k, o, "ino");
+	if (started)
+		(void)snprintf(c->started, sizeof c->started, "%s", started);
+	if (!c->path || c->listen_fd < 0)
+		keep_wrong(k, "the control socket was not handed over");
+	if (keep_error(k, e) || start_mhd(c, e)) {
+		if (!keep_is_rehearsal(k))
+			ctl_destroy(c);
+		return NULL;
+	}
+	loop_io_init(l, &c->accept_io, c->listen_fd, LOOP_READ, on_accept, c);
+	return c;
+}
+
+void ctl_flush(struct ctl *c)
+{
+	enum { TIMES = 8 }; /* a resumed connection takes its turns: resumed, called, written */
+
+	for (int i = 0; i < TIMES; i++)
+		run(c);
 }
 
 static void remove_socket(const struct ctl *c)

@@ -123,10 +123,15 @@ struct ready *ready_start(struct loop *l, const struct ready_config *c, ready_fn
 	r->waiting = xstrdup("not asked yet");
 	r->fn = on_ready;
 	r->fn_data = on_ready_data;
-	r->begun = clk_mono_ms();
+	r->begun = c->begun_ms ? c->begun_ms : clk_mono_ms();
 	loop_timer_init(l, &r->timer, ask, r);
 	loop_timer_start(&r->timer, 0);
 	return r;
+}
+
+int64_t ready_begun_ms(const struct ready *r)
+{
+	return r->begun;
 }
 
 const char *ready_waiting_for(const struct ready *r)

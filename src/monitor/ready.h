@@ -26,9 +26,11 @@ struct ready_config {
 	ready_listens_fn *listens; /* NULL: not asked (http alone decides) */
 	ready_connect_fn *connect; /* needed for http */
 	void *data;
+	int64_t begun_ms; /* monotonic, of a check that goes on; 0: now */
 };
 struct ready *ready_start(struct loop *l, const struct ready_config *c, ready_fn *on_ready,
 			  void *on_ready_data);
+int64_t ready_begun_ms(const struct ready *r);
 void ready_stop(struct ready *r); /* frees; NULL is fine */
 /* What it waits for now, for status and for the message of a time-out: "nothing listens on 4810",
  * "GET / on 4810 answered 503"; valid until the next loop iteration. */

@@ -126,11 +126,12 @@ void launch_check_stop(struct launch *l); /* kills its process group; fn is not 
 void launch_destroy(struct launch *l);
 
 /* --- across an exec of the supervisor, base/keep.h --- */
+typedef void launch_notified_fn(void *data, const char *text, size_t len, int error);
 bool launch_is_over(const struct launch *l); /* on_done was called: only then it can be saved */
 struct js *launch_save(struct keep *k, const struct launch *l);
 /* Never NULL. notified: NULL unless messages are expected, as in struct launch_io. */
 struct launch *launch_restore(struct keep *k, struct loop *loop, const struct js *o,
-			      void (*notified)(void *data, const char *text, size_t len, int error), void *data);
+			      launch_notified_fn *notified, void *data);
 /* A command beside the app that was on its way: its end is told to `fn`. */
 void launch_check_again(struct launch *l, launch_checked_fn *fn, void *data);
 struct js *isolation_save(struct keep *k, const struct isolation *i);

@@ -38,7 +38,7 @@ struct js *launch_save(struct keep *k, const struct launch *l)
 }
 
 struct launch *launch_restore(struct keep *k, struct loop *loop, const struct js *o,
-			      void (*notified)(void *data, const char *text, size_t len, int error), void *data)
+			      launch_notified_fn *notified, void *data)
 {
 	struct launch *l = xcalloc(1, sizeof *l);
 

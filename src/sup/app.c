@@ -91,6 +91,12 @@ static void set_state(struct app *a, enum app_state to)
 	action_left_state(a);
 }
 
+void app_restore_state(struct app *a, enum app_state state, int64_t since_ms)
+{
+	*(enum app_state *)(uintptr_t)&a->state = state;
+	*(int64_t *)(uintptr_t)&a->since_ms = since_ms;
+}
+
 static void app_step(struct app *a, enum app_event e)
 {
 	enum app_state from = a->state;

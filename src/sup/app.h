@@ -25,6 +25,8 @@
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
  *   session.c   Mode=session: started by the first client, stopped when nobody uses it
+ *   upgrade.c   another program in the place of this one
+ *   handover.c  what it is told
  */
 #pragma once
 #include "base/fd.h"
@@ -94,6 +96,7 @@ struct app {
 	const enum app_state state;
 	const int64_t since_ms;
 
+	bool held_back;   /* its process is not started before the hand-over */
 	unsigned attempt; /* number of the current attempt to run it */
 	enum app_after after;
 	struct restart restart;
@@ -192,6 +195,11 @@ struct sup {
 	unsigned walks; /* over apps that are going on: nothing is freed meanwhile */
 	struct order_world *order;
 
+	struct sup_self self;
+	struct upgrade *upgrade; /* under way; NULL: none */
+	bool hand_over;		 /* any moment now: nothing is launched */
+	unsigned upgrades;	 /* of this process */
+
 	struct watch *watch;
 	struct loop_defer record_defer;
 	struct instance_record remains; /* what an earlier run left behind */
@@ -216,6 +224,7 @@ struct app *app_create(struct sup *s, const char *name); /* linked into s->apps,
 struct app *app_find(const struct sup *s, const char *name);
 void app_free(struct app *a); /* unlinked; nothing of it runs */
 void app_event(struct app *a, enum app_event e);
+void app_restore_state(struct app *a, enum app_state state, int64_t since_ms); /* as it was before an exec */
 void app_forget(struct app *a); /* once the queue is empty */
 void app_bury(struct sup *s);   /* frees those, if nobody walks over the apps */
 void app_say(struct app *a, const char *hint, const char *fmt, ...)
@@ -248,6 +257,9 @@ void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
 void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
+/* Across an exec: the process that is there; ready_begun_ms: since when it is asked whether it is ready, 0: it is not. */
+void run_watch(struct app *a, int64_t ready_begun_ms);
+void run_go_on(struct sup *s); /* starts what was held back */
 void run_release(struct app *a); /* everything that belongs to the process that is gone */
 
 /* Around starts that follow each other without the loop in between: their plans share what they see of the disk. */
@@ -313,6 +325,10 @@ void violations_ended(struct app *a, bool failed);
 void violations_from_proxy(struct sup *s, const struct js *event);
 struct js *violations_status(const struct app *a);
 struct js *violations_since(const struct app *a, int64_t wall_ms, size_t max);
+struct js *violations_save(struct keep *k, const struct app *a);
+void violations_restore(struct keep *k, const struct js *o, struct app *a);
+bool violations_freeze(struct sup *s, char **ret_who); /* false: not possible, for this app's sake; owned by caller */
+void violations_thaw(struct sup *s);
 char *violations_command(const struct app *a, const struct js *event);
 
 /* command.c */
@@ -338,6 +354,9 @@ struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)
 void watch_renew(struct watch *w); /* before a scan: the directories may be others */
 void watch_flush(struct watch *w); /* a change that waits for silence is told now */
 void watch_destroy(struct watch *w);
+struct js *watch_save(struct keep *k, const struct watch *w); /* NULL: none */
+struct watch *watch_restore(struct keep *k, const struct js *o, struct loop *l, const char *apps_dir,
+			    void (*changed)(void *data), void *data);
 
 /* shutdown.c */
 void shutdown_step(struct sup *s); /* after each burst of events: is everything gone? */
@@ -347,6 +366,8 @@ void health_begin(struct app *a);  /* it is ready */
 void health_follow(struct app *a); /* its unit may say something else now */
 void health_release(struct app *a);
 struct js *health_status(const struct app *a); /* NULL: nothing to say */
+struct js *health_save(struct keep *k, const struct app *a);
+void health_restore(struct keep *k, const struct js *o, struct app *a);
 
 /* notify.c */
 int notices_prepare(struct app *a, struct launch_io *io, struct err **e); /* io->ready_fd is the caller's to close */
@@ -355,6 +376,9 @@ void notices_ready(struct app *a);
 void notices_release(struct app *a);
 const char *notices_waiting_for(const struct app *a); /* NULL: nothing */
 struct js *notices_status(const struct app *a);       /* NULL: nothing to say */
+struct js *notices_save(struct keep *k, const struct app *a);
+/* What launch_restore() is to call. */
+launch_notified_fn *notices_restore(struct keep *k, const struct js *o, struct app *a);
 
 /* session.c */
 bool session_is(const struct app *a); /* by the definition in force */
@@ -387,8 +411,15 @@ void status_emit_exit(struct app *a);
 
 /* strays.c */
 void strays_init(struct sup *s);
+void strays_look(struct sup *s); /* those that ended while nobody looked */
 void strays_kill_below(pid_t init); /* every descendant, not init itself */
 void strays_kill_all(struct sup *s);
+
+/* upgrade.c, handover.c */
+void upgrade_abandon(struct sup *s); /* a shutdown */
+struct js *handover_save(struct keep *k, const struct sup *s);
+void handover_conf(struct keep *k, const struct js *o, struct sup *s); /* first */
+void handover_load(struct keep *k, const struct js *o, struct sup *s); /* all else */
 
 void sup_record(struct sup *s); /* STATE/run.json, soon */
 void sup_configure_logs(struct app *a);

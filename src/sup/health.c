@@ -186,6 +186,16 @@ static void ask(struct loop_timer *w)
 	h->probe = probe_start(a->sup->loop, &c, on_answer, h);
 }
 
+static struct health *health_new(struct app *a)
+{
+	struct health *h = a->health = xcalloc(1, sizeof *h);
+
+	h->app = a;
+	loop_timer_init(a->sup->loop, &h->deadline, on_deadline, h);
+	loop_timer_init(a->sup->loop, &h->next, ask, h);
+	return h;
+}
+
 void health_begin(struct app *a)
 {
 	const struct unit *u = a->unit;
@@ -193,16 +203,49 @@ void health_begin(struct app *a)
 
 	if (a->health || !wanted(u))
 		return;
-	h = a->health = xcalloc(1, sizeof *h);
-	h->app = a;
+	h = health_new(a);
 	h->path = xstrdup(u->health_http);
 	strv_copy(&h->exec, &u->health_exec);
-	loop_timer_init(a->sup->loop, &h->deadline, on_deadline, h);
 	h->interval_ms = u->health_interval_ms;
 	h->timeout_ms = u->health_timeout_ms;
 	h->retries = u->health_retries;
-	loop_timer_init(a->sup->loop, &h->next, ask, h);
 	loop_timer_start(&h->next, h->interval_ms);
+}
+
+/* --- across an exec of the supervisor --- */
+
+static const struct keep_field fields[] = {
+	KEEP(health, TIMER, next),     KEEP(health, TIMER, deadline), KEEP(health, BOOL, overdue),
+	KEEP(health, STRV, exec),      KEEP(health, TEXT, path),      KEEP(health, I64, interval_ms),
+	KEEP(health, I64, timeout_ms), KEEP(health, UINT, retries),   KEEP(health, UINT, failures),
+	KEEP(health, U64, checks),     KEEP(health, BOOL, given_up),  KEEP(health, TEXT, last),
+	KEEP(health, I64, last_ms),
+};
+
+struct js *health_save(struct keep *k, const struct app *a)
+{
+	struct js *o;
+
+	if (!a->health)
+		return NULL;
+	o = js_obj();
+	keep_save(k, o, fields, ELEMENTS(fields), a->health);
+	return o;
+}
+
+/* A command that was asked goes on, and its answer comes; what was asked over a socket is asked again. */
+void health_restore(struct keep *k, const struct js *o, struct app *a)
+{
+	struct health *h;
+
+	if (!o)
+		return;
+	h = health_new(a);
+	keep_load(k, o, fields, ELEMENTS(fields), h);
+	if (h->exec.n && loop_timer_active(&h->deadline))
+		launch_check_again(a->launch, on_checked, h);
+	else if (!loop_timer_active(&h->next))
+		loop_timer_start(&h->next, 0);
 }
 
 void health_follow(struct app *a)

@@ -184,6 +184,16 @@ static void on_message(void *data, const char *text, size_t len, int error)
 
 /* --- for run.c, action.c and status.c --- */
 
+static struct notices *notices_new(struct app *a)
+{
+	struct notices *n = a->notices = xcalloc(1, sizeof *n);
+
+	n->app = a;
+	n->fd = -1;
+	loop_timer_init(a->sup->loop, &n->watchdog, on_watchdog, n);
+	return n;
+}
+
 int notices_prepare(struct app *a, struct launch_io *io, struct err **e)
 {
 	const struct unit *u = a->unit;
@@ -194,12 +204,9 @@ int notices_prepare(struct app *a, struct launch_io *io, struct err **e)
 	notices_release(a);
 	if (u->ready != UNIT_READY_NOTIFY && u->ready != UNIT_READY_FD && !u->watchdog_ms)
 		return 0;
-	n = a->notices = xcalloc(1, sizeof *n);
-	n->app = a;
-	n->fd = -1;
+	n = notices_new(a);
 	n->watchdog_ms = u->watchdog_ms;
 	n->begun_ms = clk_mono_ms();
-	loop_timer_init(a->sup->loop, &n->watchdog, on_watchdog, n);
 	if (u->ready == UNIT_READY_NOTIFY || u->watchdog_ms)
 		io->notified = on_message;
 	return u->ready == UNIT_READY_FD ? open_fd(n, &io->ready_fd, e) : 0;
@@ -267,4 +274,39 @@ struct js *notices_status(const struct app *a)
 	if (n->watchdog_ms)
 		js_add_int(o, "watchdog_ms", n->watchdog_ms);
 	return o;
+}
+
+/* --- across an exec of the supervisor --- */
+
+static const struct keep_field fields[] = {
+	KEEP(notices, BOOL, said_ready), KEEP(notices, BOOL, attached), KEEP(notices, BOOL, reloading),
+	KEEP(notices, BOOL, stopping),	 KEEP(notices, TEXT, status),	KEEP(notices, U64, foreign),
+	KEEP(notices, U64, odd),	 KEEP(notices, BOOL, told_foreign), KEEP(notices, BOOL, told_odd),
+	KEEP(notices, BOOL, told_main_pid), KEEP(notices, I64, begun_ms), KEEP(notices, I64, late_ms),
+	KEEP(notices, TIMER, watchdog),	 KEEP(notices, I64, watchdog_ms), KEEP(notices, FD, fd),
+	KEEP(notices, BOOL, ended),
+};
+
+struct js *notices_save(struct keep *k, const struct app *a)
+{
+	struct js *o;
+
+	if (!a->notices)
+		return NULL;
+	o = js_obj();
+	keep_save(k, o, fields, ELEMENTS(fields), a->notices);
+	return o;
+}
+
+launch_notified_fn *notices_restore(struct keep *k, const struct js *o, struct app *a)
+{
+	struct notices *n;
+
+	if (!o)
+		return NULL;
+	n = notices_new(a);
+	keep_load(k, o, fields, ELEMENTS(fields), n);
+	if (n->fd >= 0)
+		loop_io_init(a->sup->loop, &n->io, n->fd, LOOP_READ, on_line, n);
+	return on_message;
 }

@@ -282,6 +282,9 @@ void run_start(struct app *a)
 	const struct backend *b;
 	char text[64];
 
+	a->held_back = a->sup->hand_over; /* until then, see upgrade.c */
+	if (a->held_back)
+		return;
 	p = make_plan(a, &e);
 	if (!p) {
 		hint = explain_repair(a);
@@ -338,11 +341,23 @@ static void on_ready(void *data, const char *what)
 	run_ready(data, what);
 }
 
-void run_attach(struct app *a)
+static void ask_ready(struct app *a, int64_t begun_ms)
 {
 	const struct unit *u = a->unit;
 	uint16_t ports[64];
-	struct ready_config c = {.ports = ports, .listens = listens, .connect = network_connect, .data = a};
+	struct ready_config c = {
+		.ports = ports, .listens = listens, .connect = network_connect, .data = a, .begun_ms = begun_ms};
+
+	for (size_t i = 0; i < u->n_listen && c.n_ports < ELEMENTS(ports); i++)
+		ports[c.n_ports++] = u->listen[i].app_port;
+	if (u->ready == UNIT_READY_HTTP)
+		c.http_path = u->ready_path ? u->ready_path : "/";
+	a->ready = ready_start(a->sup->loop, &c, on_ready, a);
+}
+
+void run_attach(struct app *a)
+{
+	const struct unit *u = a->unit;
 
 	if (a->notices && (u->ready == UNIT_READY_NOTIFY || u->ready == UNIT_READY_FD)) {
 		notices_attach(a);
@@ -353,11 +368,29 @@ void run_attach(struct app *a)
 		app_event(a, EV_READY);
 		return;
 	}
-	for (size_t i = 0; i < u->n_listen && c.n_ports < ELEMENTS(ports); i++)
-		ports[c.n_ports++] = u->listen[i].app_port;
-	if (u->ready == UNIT_READY_HTTP)
-		c.http_path = u->ready_path ? u->ready_path : "/";
-	a->ready = ready_start(a->sup->loop, &c, on_ready, a);
+	ask_ready(a, 0);
+}
+
+/* --- across an exec of the supervisor --- */
+
+void run_watch(struct app *a, int64_t ready_begun_ms)
+{
+	if (!a->reaped)
+		loop_io_init(a->sup->loop, &a->exit_io, launch_pidfd(a->launch), LOOP_READ, on_process_end, a);
+	if (ready_begun_ms)
+		ask_ready(a, ready_begun_ms);
+}
+
+void run_go_on(struct sup *s)
+{
+	for (struct app *a = s->apps, *next; a; a = next) {
+		next = a->next;
+		if (!a->held_back)
+			continue;
+		a->held_back = false;
+		if (!a->dead && a->state == APP_STARTING)
+			run_start(a);
+	}
 }
 
 /* --- the end --- */

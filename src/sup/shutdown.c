@@ -87,6 +87,7 @@ void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), voi
 		return;
 	}
 	s->down = true;
+	upgrade_abandon(s);
 	loop_timer_init(s->loop, &s->kill_timer, on_kill_timer, s);
 	loop_timer_start(&s->kill_timer, shutdown_grace(budget, living(s)));
 	events_note(s->events, "supervisor", NULL, "shutting down, %zu apps run", living(s));

@@ -395,6 +395,7 @@ static struct js *supervisor_js(struct sup *s)
 	js_add(o, "instance_dirs", dirs);
 	js_add_bool(o, "root", s->dirs->root_mode);
 	js_add_bool(o, "shutting_down", s->down);
+	js_add_int(o, "upgrades", s->upgrades);
 	if (proxyctl_pid(s->proxy) > 0)
 		js_add_int(proxy, "pid", proxyctl_pid(s->proxy));
 	js_add_int(proxy, "restarts", (int64_t)s->proxy_restarts);

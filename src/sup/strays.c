@@ -190,6 +190,11 @@ static void on_child(struct loop_signal *w)
 		each_orphan(s, false);
 }
 
+void strays_look(struct sup *s)
+{
+	on_child(&s->child_signal);
+}
+
 void strays_init(struct sup *s)
 {
 	s->any_unjailed |= getpid() == 1;

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "config.h"
 #include "sandbox/identity.h"
 #include "trace/refused.h"
 #include <errno.h>
@@ -62,7 +63,7 @@ static void on_proxy_use(void *data, const char *app, enum proxy_use use)
 	session_proxy_says(data, app, use);
 }
 
-static int start_proxy(struct sup *s, const char *program, struct err **e)
+static int start_proxy(struct sup *s, const char *program, struct keep *k, const struct js *kept, struct err **e)
 {
 	struct proxyctl_hooks hooks = {.event = on_proxy_event,
 				       .restarted = on_proxy_restarted,
@@ -73,7 +74,8 @@ static int start_proxy(struct sup *s, const char *program, struct err **e)
 
 	if (identity_of_proxy(&s->conf, &uid, &gid, e) < 0)
 		return -1;
-	s->proxy = proxyctl_create(s->loop, program, uid, gid, &hooks, e);
+	s->proxy = kept ? proxyctl_restore(k, kept, s->loop, program, uid, gid, &hooks, e)
+			: proxyctl_create(s->loop, program, uid, gid, &hooks, e);
 	return s->proxy ? 0 : -1;
 }
 
@@ -162,10 +164,9 @@ static int state_dir(const char *path, struct err **e)
 	return 0;
 }
 
-struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **e)
+static struct sup *sup_new(struct loop *l, const struct sup_config *c)
 {
 	struct sup *s = xcalloc(1, sizeof *s);
-	struct unit_problems problems = {0};
 
 	s->loop = l;
 	s->dirs = c->dirs;
@@ -174,6 +175,14 @@ struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **
 	s->started_ms = clk_mono_ms();
 	s->started_wall_ms = clk_wall_ms();
 	loop_defer_init(l, &s->record_defer, on_record, s);
+	return s;
+}
+
+struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **e)
+{
+	struct sup *s = sup_new(l, c);
+	struct unit_problems problems = {0};
+
 	/* A broken sbxsv.conf is read again and reported by the first scan; here only the default user
 	 * matters. */
 	(void)conf_load(s->dirs, &s->conf, &problems);
@@ -184,7 +193,7 @@ struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **
 	(void)instance_await(&s->remains, INSTANCE_WAIT_MS);
 	s->refused = refused_create();
 	s->events = events_create(l, s->dirs->state, e);
-	if (!s->events || start_proxy(s, c->proxy_program, e) < 0)
+	if (!s->events || start_proxy(s, c->proxy_program, NULL, NULL, e) < 0)
 		goto failed;
 	strays_init(s);
 	return s;
@@ -204,6 +213,55 @@ static void on_apps_changed(void *data)
 	js_free(report);
 }
 
+struct sup *sup_restore(struct loop *l, const struct sup_config *c, struct keep *k, struct err **e)
+{
+	struct sup *s = sup_new(l, c);
+	CLEANUP_JS struct js *o = keep_get_js(k, keep_root(k), "sup"), *proxy = keep_get_js(k, o, "proxy");
+
+	if (!proxy) {
+		keep_wrong(k, "nothing of apps was handed over");
+		(void)keep_error(k, e);
+		goto failed;
+	}
+	handover_conf(k, o, s);
+	if (open_programs(s, c, e) < 0)
+		goto failed;
+	s->refused = refused_create();
+	s->events = events_restore(k, js_get(o, "events"), l, s->dirs->state);
+	if (start_proxy(s, c->proxy_program, k, proxy, e) < 0)
+		goto failed;
+	handover_load(k, o, s);
+	s->watch = watch_restore(k, js_get(o, "watch"), l, s->dirs->apps, on_apps_changed, s);
+	strays_init(s);
+	if (!keep_error(k, e))
+		return s;
+failed:
+	if (keep_is_rehearsal(k)) /* that process ends now, and touches nothing */
+		return NULL;
+	sup_destroy(s);
+	return NULL;
+}
+
+void sup_go_on(struct sup *s, const char *from_version)
+{
+	size_t n = 0;
+
+	s->upgrades++;
+	for (const struct app *a = s->apps; a; a = a->next)
+		n += app_alive(a);
+	events_note(s->events, "supervisor", NULL, "upgraded in place from %s to %s, pid %d, %zu running apps kept",
+		    from_version, PACKAGE_VERSION, (int)getpid(), n);
+	log_info("upgraded in place from %s to %s, %zu running apps kept", from_version, PACKAGE_VERSION, n);
+	sup_record(s);
+	strays_look(s);
+	run_go_on(s);
+}
+
+unsigned sup_upgrades(const struct sup *s)
+{
+	return s->upgrades;
+}
+
 int sup_start(struct sup *s, struct err **e)
 {
 	(void)e;
@@ -219,6 +277,7 @@ void sup_destroy(struct sup *s)
 	if (!s)
 		return;
 	s->down = true;
+	upgrade_abandon(s);
 	watch_destroy(s->watch);
 	proxyctl_destroy(TAKE_PTR(s->proxy)); /* first: it would complain about the listeners that go now */
 	while (s->apps)

@@ -9,6 +9,7 @@
 #pragma once
 #include "base/err.h"
 #include "base/json.h"
+#include "base/keep.h"
 #include "base/loop.h"
 #include "logs/logs.h"
 #include "trace/events.h"
@@ -79,6 +80,27 @@ struct js *sup_reload(struct sup *s);
 /* Parallel; done when everything of every app is gone and reaped. grace_ms < 0: the configured budget.
  * Idempotent. */
 void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), void *data);
+
+/* --- upgrade in place, upgrade.c --- */
+/* What the new program says when it is asked (--check-handover FD, an option of main.c) and can take over. */
+#define SUP_HANDOVER_OK "can take over"
+struct sup_self { /* how this process was started; all of it outlives sup */
+	const char *program; /* full path; NULL: not known */
+	const char *version;
+	char *const *argv; /* without --handover FD */
+	/* What others have to keep, into `root`; changes nothing. */
+	void (*save)(void *data, struct keep *k, struct js *root);
+	void (*leave)(void *data); /* the exec is next: who waits for an answer gets it now */
+	void *data;
+};
+void sup_upgradable(struct sup *s, const struct sup_self *self);
+/* `done` (NULL: nobody asks) is called only when nothing came of it; else this program is no more. */
+void sup_upgrade(struct sup *s, sup_done_fn *done, void *data);
+unsigned sup_upgrades(const struct sup *s); /* how often this process was upgraded */
+/* In place of sup_create() and sup_start(): goes on from what was handed over. Nothing happens before sup_go_on(). */
+struct sup *sup_restore(struct loop *l, const struct sup_config *c, struct keep *k, struct err **e);
+void sup_go_on(struct sup *s, const char *from_version);
+
 bool sup_shutting_down(const struct sup *s);
 
 /* One app in full, or NULL when there is none (keys: see sbxsv-api(7)). */

@@ -18,7 +18,10 @@ _Static_assert((int)JUDGE_READ == (int)OBSERVED_READ && (int)JUDGE_WRITE == (int
 		       (int)JUDGE_EXEC == (int)OBSERVED_EXEC && (int)JUDGE_CONNECT == (int)OBSERVED_UNIX,
 	       "an observer asks a judge");
 
-enum { SOON_MS = 10000 /* as for [Restart]: who was ready for so long has started */ };
+enum {
+	SOON_MS = 10000, /* as for [Restart]: who was ready for so long has started */
+	FREEZE_MS = 1500 /* a thread that waits for room takes a second */
+};
 
 enum audit violations_mode(const struct app *a, const struct plan *p)
 {
@@ -93,32 +96,83 @@ void violations_plan(struct app *a, const struct plan *p)
 	a->judge_gid = p->user.gid;
 }
 
-void violations_listening(void *data, struct launch *l, const struct launch_audit *fds)
+/* The listener, root and mount namespace are in `c`. */
+static void observe(struct app *a, struct launch *l, struct observer_config *c)
 {
-	struct app *a = data;
 	CLEANUP_ERR struct err *e = NULL;
-	struct observer_config c = {.listener = fds->listener_fd,
-				    .root = fds->root_fd,
-				    .mntns = fds->mntns_fd,
-				    .app = a->name,
-				    .program = a->program,
-				    .uid = a->judge_uid,
-				    .gid = a->judge_gid,
-				    .network_off = network_egress(a) == EGRESS_OFF,
-				    .judge = TAKE_PTR(a->judge),
-				    .decide = judge_bits,
-				    .words = judge_words,
-				    .gone = judge_gone,
-				    .event = on_event,
-				    .lost = on_lost,
-				    .data = a};
 
-	a->observer = observer_create(a->sup->loop, &c, &e);
+	c->app = a->name;
+	c->program = a->program;
+	c->uid = a->judge_uid;
+	c->gid = a->judge_gid;
+	c->judge = TAKE_PTR(a->judge);
+	c->decide = judge_bits;
+	c->words = judge_words;
+	c->gone = judge_gone;
+	c->event = on_event;
+	c->lost = on_lost;
+	c->data = a;
+	a->observer = observer_create(a->sup->loop, c, &e);
 	if (a->observer)
 		return;
 	/* sbxsv-init keeps a duplicate of the listener: the app would wait for ever */
 	log_warning("%s: %s; it is started again", a->name, err_msg(e));
 	(void)pidfd_signal(launch_pidfd(l), SIGKILL);
+}
+
+void violations_listening(void *data, struct launch *l, const struct launch_audit *fds)
+{
+	struct app *a = data;
+	struct observer_config c = {.listener = fds->listener_fd,
+				    .root = fds->root_fd,
+				    .mntns = fds->mntns_fd,
+				    .network_off = network_egress(a) == EGRESS_OFF};
+
+	observe(a, l, &c);
+}
+
+/* --- across an exec of the supervisor --- */
+
+struct js *violations_save(struct keep *k, const struct app *a)
+{
+	struct js *o;
+
+	if (!a->observer)
+		return NULL;
+	o = observer_save(k, a->observer);
+	judge_save(k, o, "judge", observer_judge(a->observer));
+	return o;
+}
+
+void violations_restore(struct keep *k, const struct js *o, struct app *a)
+{
+	struct observer_config c = {.listener = -1};
+
+	if (!o)
+		return;
+	observer_config_restore(k, o, &c);
+	a->judge = judge_restore(k, o, "judge");
+	if (a->judge && !keep_error(k, NULL))
+		observe(a, a->launch, &c);
+}
+
+bool violations_freeze(struct sup *s, char **ret_who)
+{
+	for (struct app *a = s->apps; a; a = a->next)
+		if (a->observer && !observer_freeze(a->observer, FREEZE_MS)) {
+			*ret_who = xstrdup(a->name);
+			return false;
+		}
+	return true;
+}
+
+void violations_thaw(struct sup *s)
+{
+	for (struct app *a = s->apps; a; a = a->next)
+		if (a->observer && !observer_thaw(a->observer)) {
+			log_warning("%s: nobody listens to its calls any more; it is started again", a->name);
+			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
+		}
 }
 
 bool violations_drain(struct app *a, void (*drained)(void *data))

@@ -206,6 +206,20 @@ void watch_renew(struct watch *w)
 	places_free(old, n_old);
 }
 
+static struct watch *watch_new(struct loop *l, int fd, const char *apps_dir, void (*changed)(void *data), void *data)
+{
+	struct watch *w = xcalloc(1, sizeof *w);
+
+	w->loop = l;
+	w->fd = fd;
+	w->dir = xstrdup(apps_dir);
+	w->changed = changed;
+	w->data = data;
+	loop_io_init(l, &w->io, fd, LOOP_READ, on_readable, w);
+	loop_timer_init(l, &w->timer, on_silence, w);
+	return w;
+}
+
 struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)(void *data), void *data)
 {
 	struct watch *w;
@@ -215,15 +229,56 @@ struct watch *watch_create(struct loop *l, const char *apps_dir, void (*changed)
 		log_warning("%s cannot be watched (%s): use sbxsv reload", apps_dir, strerror(errno));
 		return NULL;
 	}
-	w = xcalloc(1, sizeof *w);
-	w->loop = l;
-	w->fd = fd;
-	w->dir = xstrdup(apps_dir);
-	w->changed = changed;
-	w->data = data;
-	loop_io_init(l, &w->io, fd, LOOP_READ, on_readable, w);
-	loop_timer_init(l, &w->timer, on_silence, w);
+	w = watch_new(l, fd, apps_dir, changed, data);
 	watch_renew(w);
+	return w;
+}
+
+/* --- across an exec of the supervisor: a change in this moment waits in the descriptor --- */
+
+static const struct keep_field fields[] = {
+	KEEP(watch, I64, first_ms),
+	KEEP(watch, TIMER, timer),
+	KEEP(watch, TEXT, awaited),
+};
+
+struct js *watch_save(struct keep *k, const struct watch *w)
+{
+	struct js *o, *places;
+
+	if (!w)
+		return NULL;
+	o = js_obj();
+	places = js_arr();
+	keep_fd(k, o, "fd", w->fd);
+	keep_save(k, o, fields, ELEMENTS(fields), w);
+	for (size_t i = 0; i < w->n; i++) {
+		struct js *p = js_obj();
+
+		js_add_int(p, "wd", w->places[i].wd);
+		keep_text(k, p, "path", w->places[i].path);
+		js_push(places, p);
+	}
+	js_add(o, "places", places);
+	return o;
+}
+
+struct watch *watch_restore(struct keep *k, const struct js *o, struct loop *l, const char *apps_dir,
+			    void (*changed)(void *data), void *data)
+{
+	int fd = keep_take_fd(k, o, "fd");
+	struct watch *w;
+
+	if (fd < 0)
+		return NULL;
+	w = watch_new(l, fd, apps_dir, changed, data);
+	keep_load(k, o, fields, ELEMENTS(fields), w);
+	for (const struct js *p = js_first(js_get(o, "places")); p; p = js_next(p)) {
+		char *path = keep_get_text(k, p, "path");
+
+		VEC_GROW(w->places, w->n, w->cap);
+		w->places[w->n++] = (struct place){.wd = (int)js_int_or(p, "wd", -1), .path = path ? path : xstrdup("")};
+	}
 	return w;
 }
 
