@@ -143,6 +143,19 @@ struct js *sup_reload(struct sup *s)
 	return j;
 }
 
+unsigned sup_upgrades(const struct sup *s)
+{
+	(void)s;
+	return 0;
+}
+
+void sup_upgrade(struct sup *s, sup_done_fn *done, void *data)
+{
+	(void)s;
+	if (done)
+		done(data, 1, "another program is no sbxsvd");
+}
+
 bool sup_shutting_down(const struct sup *s)
 {
 	return s->down;

@@ -42,6 +42,7 @@ static void test_plain(void **state)
 	assert_int_equal(good("GET", "/v1/ports", "").op, CTL_PORTS);
 	assert_int_equal(good("POST", "/v1/reload", "").op, CTL_RELOAD);
 	assert_int_equal(good("POST", "/v1/reload", "{}").op, CTL_RELOAD);
+	assert_int_equal(good("POST", "/v1/upgrade", "{\"wait\":false}").op, CTL_UPGRADE);
 	assert_int_equal(good("GET", "/v1/apps/notes", "").op, CTL_APP);
 	assert_string_equal(good("GET", "/v1/apps/notes", "").app, "notes");
 	assert_string_equal(good("GET", "/v1/apps/web@Blue.1", "").app, "web@Blue.1");
