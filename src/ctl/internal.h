@@ -87,6 +87,8 @@ void answer_detach(struct request *r);            /* the request goes away befor
 struct join;
 struct join *join_create(struct loop *l, struct sup *s, const char *runtime, struct err **e);
 void join_destroy(struct join *j);
+struct js *join_save(struct keep *k, const struct join *j);
+struct join *join_restore(struct loop *l, struct sup *s, struct keep *k, const struct js *o);
 
 /* stream.c */
 enum MHD_Result stream_logs(struct request *r);

@@ -178,6 +178,19 @@ static void on_retry(struct loop_timer *w)
 	loop_io_set(&j->accept_io, LOOP_READ);
 }
 
+static struct join *join_new(struct loop *l, struct sup *s, char *path, int fd)
+{
+	struct join *j = xcalloc(1, sizeof *j);
+
+	j->loop = l;
+	j->sup = s;
+	j->path = path;
+	j->fd = fd;
+	loop_timer_init(l, &j->retry, on_retry, j);
+	loop_io_init(l, &j->accept_io, j->fd, LOOP_READ, on_accept, j);
+	return j;
+}
+
 struct join *join_create(struct loop *l, struct sup *s, const char *runtime, struct err **e)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -195,14 +208,81 @@ struct join *join_create(struct loop *l, struct sup *s, const char *runtime, str
 		(void)err_sys(e, errno, "run socket %s", path);
 		return NULL;
 	}
-	j = xcalloc(1, sizeof *j);
-	j->loop = l;
-	j->sup = s;
+	j = join_new(l, s, TAKE_PTR(path), TAKE_FD(fd));
 	j->st = st;
-	j->path = TAKE_PTR(path);
-	j->fd = TAKE_FD(fd);
-	loop_timer_init(l, &j->retry, on_retry, j);
-	loop_io_init(l, &j->accept_io, j->fd, LOOP_READ, on_accept, j);
+	return j;
+}
+
+/* --- across an exec: one with messages that it has not taken is closed, and comes again by itself --- */
+
+struct js *join_save(struct keep *k, const struct join *j)
+{
+	struct js *o = js_obj(), *all = js_arr();
+
+	keep_text(k, o, "path", j->path);
+	keep_fd(k, o, "fd", j->fd);
+	keep_u64(o, "dev", j->st.st_dev);
+	keep_u64(o, "ino", j->st.st_ino);
+	for (const struct joined *c = j->all; c; c = c->next) {
+		struct js *one;
+		const char *app;
+		unsigned number;
+
+		if (!c->instance || wire_left(c->wire) != wire_accepted(c->wire))
+			continue;
+		one = js_obj();
+		sup_instance_name(c->instance, &app, &number);
+		js_add_str(one, "app", app);
+		js_add_int(one, "number", number);
+		js_add_int(one, "pid", c->pid);
+		keep_fd(k, one, "fd", wire_fd(c->wire));
+		js_push(all, one);
+	}
+	js_add(o, "all", all);
+	return o;
+}
+
+static void restore_one(struct join *j, struct keep *k, const struct js *o)
+{
+	int fd = keep_take_fd(k, o, "fd");
+	struct joined *c;
+	struct sup_instance_hooks hooks = {.tell = tell};
+	const char *app = js_str(o, "app");
+
+	if (fd < 0)
+		return;
+	c = xcalloc(1, sizeof *c);
+	c->join = j;
+	c->pid = (pid_t)js_int_or(o, "pid", 0);
+	hooks.data = c;
+	c->instance = app ? sup_instance_again(j->sup, app, (unsigned)js_int_or(o, "number", 0), &hooks) : NULL;
+	if (!c->instance) {
+		keep_wrong(k, "a connection of no instance was handed over");
+		(void)close(fd);
+		free(c);
+		return;
+	}
+	c->next = j->all;
+	j->all = c;
+	j->n++;
+	loop_timer_init(j->loop, &c->hello, on_hello, c);
+	c->wire = wire_create(j->loop, fd, on_message, on_closed, c);
+}
+
+struct join *join_restore(struct loop *l, struct sup *s, struct keep *k, const struct js *o)
+{
+	int fd = keep_take_fd(k, o, "fd");
+	struct join *j;
+
+	if (fd < 0) {
+		keep_wrong(k, "the socket of sbxsv run was not handed over");
+		return NULL;
+	}
+	j = join_new(l, s, keep_get_text(k, o, "path"), fd);
+	j->st.st_dev = keep_get_u64(k, o, "dev");
+	j->st.st_ino = keep_get_u64(k, o, "ino");
+	for (const struct js *one = js_first(js_get(o, "all")); one; one = js_next(one))
+		restore_one(j, k, one);
 	return j;
 }
 

@@ -490,6 +490,7 @@ struct js *ctl_save(struct keep *k, const struct ctl *c)
 	keep_u64(o, "dev", c->dev);
 	keep_u64(o, "ino", c->ino);
 	js_add_str(o, "started", c->started);
+	js_add(o, "join", join_save(k, c->join));
 	return o;
 }
 
@@ -506,6 +507,7 @@ struct ctl *ctl_restore(struct loop *l, struct sup *s, struct keep *k, const str
 		(void)snprintf(c->started, sizeof c->started, "%s", started);
 	if (!c->path || c->listen_fd < 0)
 		keep_wrong(k, "the control socket was not handed over");
+	c->join = join_restore(l, s, k, js_get(o, "join"));
 	if (keep_error(k, e) || start_mhd(c, e)) {
 		if (!keep_is_rehearsal(k))
 			ctl_destroy(c);

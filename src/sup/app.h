@@ -401,6 +401,9 @@ void stdio_release(struct app *a); /* the supervisor ends */
 void stdio_rules(struct app *a);               /* rules given at run time changed */
 void stdio_unit(struct app *a, bool outdated); /* the unit changed */
 bool stdio_outdated(const struct app *a);
+struct js *stdio_save(struct keep *k, const struct app *a);
+void stdio_restore(struct keep *k, const struct js *list, struct app *a);
+void stdio_go_on(struct app *a); /* those whose connection was not kept are gone */
 void stdio_status(const struct app *a, struct js *o);             /* adds to it */
 bool stdio_usage(const struct app *a, struct usage *ret); /* of all; false: no jail yet */
 

@@ -27,7 +27,7 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, BOOL, judged),	KEEP(app, BOOL, audit_harder),	KEEP(app, TEXT, program),
 	KEEP(app, UINT, judge_uid),	KEEP(app, UINT, judge_gid),	KEEP(app, TEXT, capture),
 	KEEP(app, BOOL, reaches_out),	KEEP(app, TIMER, live_timer),	KEEP(app, TEXT, reason),
-	KEEP(app, TEXT, hint),
+	KEEP(app, TEXT, hint),		KEEP(app, UINT, instance_number),
 };
 static const struct keep_field restart_fields[] = {KEEP(restart, UINT, failures), KEEP(restart, UINT, shorts)};
 static const struct keep_field exit_fields[] = {KEEP(last_exit, INT, status), KEEP(last_exit, I64, at_wall_ms),
@@ -190,6 +190,7 @@ static struct js *app_save(struct keep *k, const struct app *a)
 	SAVE_ARRAY(k, o, "listeners", listener_fields, a->listeners, a->n_listeners);
 	if (a->last_exit.known)
 		SAVE_ARRAY(k, o, "last_exit", exit_fields, &a->last_exit, 1);
+	js_add(o, "instances", stdio_save(k, a));
 	add_if(o, "logs", a->logs ? logs_save(k, a->logs) : NULL);
 	add_if(o, "refused", refused_save(k, a->sup->refused, a->name));
 	return o;
@@ -236,6 +237,7 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 	keep_load(k, o, app_fields, ELEMENTS(app_fields), a);
 	load_restart(k, js_get(o, "restart"), &a->restart);
 	load_caught(o, a);
+	stdio_restore(k, js_get(o, "instances"), a);
 	LOAD_ARRAY(k, o, "loopback", loopback_fields, a->loopback, &a->n_loopback);
 	LOAD_ARRAY(k, o, "live", rule_fields, a->live.v, &a->live.n);
 	a->live.cap = a->live.n + 1;

@@ -359,3 +359,70 @@ void stdio_status(const struct app *a, struct js *o)
 	if (isolation && !js_get(o, "isolation"))
 		js_add(o, "isolation", js_copy(isolation));
 }
+
+/* --- across an exec of the supervisor: who is connected is src/ctl's to say --- */
+
+static const struct keep_field fields[] = {
+	KEEP(sup_instance, UINT, number),  KEEP(sup_instance, INT, runner), KEEP(sup_instance, INT, jail),
+	KEEP(sup_instance, FD, runner_fd), KEEP(sup_instance, FD, jail_fd), KEEP(sup_instance, I64, since_ms),
+	KEEP(sup_instance, TEXT, client),  KEEP(sup_instance, BOOL, closed), KEEP(sup_instance, BOOL, outdated),
+};
+
+struct js *stdio_save(struct keep *k, const struct app *a)
+{
+	struct js *out = js_arr();
+
+	for (const struct sup_instance *i = a->instances; i; i = i->next) {
+		struct js *o = js_obj();
+
+		keep_save(k, o, fields, ELEMENTS(fields), i);
+		if (i->isolation)
+			js_add(o, "isolation", js_copy(i->isolation));
+		js_push(out, o);
+	}
+	return out;
+}
+
+void stdio_restore(struct keep *k, const struct js *list, struct app *a)
+{
+	struct sup_instance **at = &a->instances;
+
+	for (const struct js *o = js_first(list); o; o = js_next(o)) {
+		struct sup_instance *i = *at = xcalloc(1, sizeof *i);
+
+		at = &i->next;
+		i->app = a;
+		keep_load(k, o, fields, ELEMENTS(fields), i);
+		i->isolation = js_get(o, "isolation") ? js_copy(js_get(o, "isolation")) : NULL;
+		if (i->jail_fd >= 0)
+			loop_io_init(a->sup->loop, &i->jail_io, i->jail_fd, LOOP_READ, on_jail_end, i);
+	}
+}
+
+void sup_instance_name(const struct sup_instance *i, const char **ret_app, unsigned *ret_number)
+{
+	*ret_app = i->app->name;
+	*ret_number = i->number;
+}
+
+struct sup_instance *sup_instance_again(struct sup *s, const char *app, unsigned number,
+					const struct sup_instance_hooks *hooks)
+{
+	struct app *a = app_find(s, app);
+
+	for (struct sup_instance *i = a ? a->instances : NULL; i; i = i->next)
+		if (i->number == number && !i->closed && !i->hooks.tell) {
+			i->hooks = *hooks;
+			return i;
+		}
+	return NULL;
+}
+
+void stdio_go_on(struct app *a)
+{
+	for (struct sup_instance *i = a->instances, *next; i; i = next) {
+		next = i->next;
+		if (!i->closed && !i->hooks.tell)
+			sup_instance_gone(i);
+	}
+}

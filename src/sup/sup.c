@@ -254,6 +254,10 @@ void sup_go_on(struct sup *s, const char *from_version)
 	log_info("upgraded in place from %s to %s, %zu running apps kept", from_version, PACKAGE_VERSION, n);
 	sup_record(s);
 	strays_look(s);
+	for (struct app *a = s->apps, *next; a; a = next) {
+		next = a->next;
+		stdio_go_on(a);
+	}
 	run_go_on(s);
 }
 

@@ -73,6 +73,10 @@ struct sup_instance_hooks {
 struct sup_instance *sup_instance_join(struct sup *s, const char *app, pid_t runner, int runner_fd,
 				       const struct sup_instance_hooks *hooks, struct err **e);
 void sup_instance_says(struct sup_instance *i, const struct js *message);
+/* Across an exec of the supervisor: what it is called, and, with a connection that was kept, the same again. NULL: there is none. */
+void sup_instance_name(const struct sup_instance *i, const char **ret_app, unsigned *ret_number);
+struct sup_instance *sup_instance_again(struct sup *s, const char *app, unsigned number,
+					const struct sup_instance_hooks *hooks);
 void sup_instance_gone(struct sup_instance *i); /* its connection ended: nothing is told any more */
 /* Report: {"added":[..],"removed":[..],"restarted":[..],"live":[..],"unchanged":N,"problems":["file:line:
  * text"]} */

@@ -169,10 +169,8 @@ bool violations_freeze(struct sup *s, char **ret_who)
 void violations_thaw(struct sup *s)
 {
 	for (struct app *a = s->apps; a; a = a->next)
-		if (a->observer && !observer_thaw(a->observer)) {
-			log_warning("%s: nobody listens to its calls any more; it is started again", a->name);
-			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
-		}
+		if (a->observer)
+			observer_thaw(a->observer);
 }
 
 bool violations_drain(struct app *a, void (*drained)(void *data))
