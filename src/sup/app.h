@@ -96,7 +96,7 @@ struct app {
 	const enum app_state state;
 	const int64_t since_ms;
 
-	bool held_back;   /* its process is not started before the hand-over */
+	bool launch_later;/* its process is not started before the hand-over */
 	unsigned attempt; /* number of the current attempt to run it */
 	enum app_after after;
 	struct restart restart;
@@ -346,6 +346,8 @@ size_t order_all(struct sup *s, struct app ***ret); /* what others come after is
 void order_request(struct app *a, enum app_event e, bool person, struct strv *with);
 void order_need(struct app *a);    /* starts what it requires and is stopped */
 bool order_blocked(struct app *a); /* it must wait before it is launched; its reason says for what */
+const char *order_save(const struct app *a); /* what is held back; NULL: nothing */
+void order_restore(struct app *a, const char *held_back);
 void order_moved(struct app *a);   /* its state changed */
 void order_review(struct sup *s);  /* all that wait ask again */
 

@@ -18,7 +18,7 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, BOOL, broken),	KEEP(app, BOOL, removed),	KEEP(app, UINT, attempt),
 	KEEP(app, TIMER, timer),	KEEP(app, TIMER, gate_timer),	KEEP(app, INT, gate),
 	KEEP(app, BOOL, network_told),	KEEP(app, BOOL, gate_told),	KEEP(app, I64, next_start_ms),
-	KEEP(app, BOOL, held_back),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
+	KEEP(app, BOOL, launch_later),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
 	KEEP(app, BOOL, up),		KEEP(app, BOOL, short_of),	KEEP(app, TEXT, launch_error),
 	KEEP(app, BOOL, no_jail),	KEEP(app, TEXT, run_user),	KEEP(app, STRV, hidden),
 	KEEP(app, BOOL, sees_newcomer), KEEP(app, U64, launches),	KEEP(app, I64, up_ms),
@@ -27,6 +27,7 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, BOOL, judged),	KEEP(app, BOOL, audit_harder),	KEEP(app, TEXT, program),
 	KEEP(app, UINT, judge_uid),	KEEP(app, UINT, judge_gid),	KEEP(app, TEXT, capture),
 	KEEP(app, BOOL, reaches_out),	KEEP(app, TIMER, live_timer),	KEEP(app, TEXT, reason),
+	KEEP(app, BOOL, stuck),		KEEP(app, TEXT, because),
 	KEEP(app, TEXT, hint),		KEEP(app, UINT, instance_number),
 };
 static const struct keep_field restart_fields[] = {KEEP(restart, UINT, failures), KEEP(restart, UINT, shorts)};
@@ -190,6 +191,8 @@ static struct js *app_save(struct keep *k, const struct app *a)
 	SAVE_ARRAY(k, o, "listeners", listener_fields, a->listeners, a->n_listeners);
 	if (a->last_exit.known)
 		SAVE_ARRAY(k, o, "last_exit", exit_fields, &a->last_exit, 1);
+	if (order_save(a))
+		js_add_str(o, "held_back", order_save(a));
 	js_add(o, "instances", stdio_save(k, a));
 	add_if(o, "logs", a->logs ? logs_save(k, a->logs) : NULL);
 	add_if(o, "refused", refused_save(k, a->sup->refused, a->name));
@@ -237,6 +240,7 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 	keep_load(k, o, app_fields, ELEMENTS(app_fields), a);
 	load_restart(k, js_get(o, "restart"), &a->restart);
 	load_caught(o, a);
+	order_restore(a, js_str(o, "held_back"));
 	stdio_restore(k, js_get(o, "instances"), a);
 	LOAD_ARRAY(k, o, "loopback", loopback_fields, a->loopback, &a->n_loopback);
 	LOAD_ARRAY(k, o, "live", rule_fields, a->live.v, &a->live.n);

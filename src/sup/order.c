@@ -591,3 +591,17 @@ void order_request(struct app *a, enum app_event e, bool person, struct strv *wi
 	s->walks--;
 	app_bury(s);
 }
+
+/* --- across an exec of the supervisor --- */
+
+const char *order_save(const struct app *a)
+{
+	return a->held_back ? app_event_name(*a->held_back) : NULL;
+}
+
+void order_restore(struct app *a, const char *held_back)
+{
+	a->held_back = str_eq(held_back, app_event_name(EV_STOP))      ? &ev_stop
+		       : str_eq(held_back, app_event_name(EV_RESTART)) ? &ev_restart
+								       : NULL;
+}

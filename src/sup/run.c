@@ -282,8 +282,8 @@ void run_start(struct app *a)
 	const struct backend *b;
 	char text[64];
 
-	a->held_back = a->sup->hand_over; /* until then, see upgrade.c */
-	if (a->held_back)
+	a->launch_later = a->sup->hand_over; /* until then, see upgrade.c */
+	if (a->launch_later)
 		return;
 	p = make_plan(a, &e);
 	if (!p) {
@@ -385,9 +385,9 @@ void run_go_on(struct sup *s)
 {
 	for (struct app *a = s->apps, *next; a; a = next) {
 		next = a->next;
-		if (!a->held_back)
+		if (!a->launch_later)
 			continue;
-		a->held_back = false;
+		a->launch_later = false;
 		if (!a->dead && a->state == APP_STARTING)
 			run_start(a);
 	}
