@@ -128,6 +128,41 @@ static void test_socket_live(void **state)
 	}
 }
 
+/* Of each kind, however many there are, and by their whole name; nothing abstract, and none that is gone. */
+static void test_bound(void **state)
+{
+	enum { MANY = 700 }; /* more than one message of the kernel holds */
+	struct plan_fs fs = plan_fs_real();
+	CLEANUP_STRV struct strv all = {0}, after = {0};
+	struct sockaddr_un abstract = {.sun_family = AF_UNIX, .sun_path = "\0/test_plan_fs"};
+	int fd[MANY], other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	(void)state;
+	(void)bind(other, (const struct sockaddr *)&abstract, sizeof abstract);
+	for (int i = 0; i < MANY; i++) {
+		CLEANUP_FREE char *name = xasprintf("bound %d", i);
+
+		fd[i] = bound(name, i % 2 ? SOCK_STREAM : SOCK_DGRAM);
+	}
+	assert_int_equal(fs.bound(fs.data, &all), 0);
+	for (int i = 0; i < MANY; i++) {
+		CLEANUP_FREE char *name = xasprintf("bound %d", i), *path = in(name);
+
+		assert_true(strv_has(&all, path));
+		assert_int_equal(close(fd[i]), 0);
+	}
+	for (size_t i = 0; i < all.n; i++)
+		assert_true(all.v[i][0] == '/');
+	assert_false(strv_has(&all, "/test_plan_fs"));
+	assert_int_equal(fs.bound(fs.data, &after), 0);
+	for (int i = 0; i < MANY; i++) {
+		CLEANUP_FREE char *name = xasprintf("bound %d", i), *path = in(name);
+
+		assert_false(strv_has(&after, path));
+	}
+	assert_int_equal(close(other), 0);
+}
+
 /* What cannot be told counts as alive. */
 static void test_socket_unknown(void **state)
 {
@@ -141,9 +176,8 @@ static void test_socket_unknown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_head),
-		cmocka_unit_test(test_list_and_scan),
-		cmocka_unit_test(test_socket_live),
+		cmocka_unit_test(test_head),           cmocka_unit_test(test_list_and_scan),
+		cmocka_unit_test(test_socket_live),    cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_socket_unknown),
 	};
 
