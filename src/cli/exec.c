@@ -149,12 +149,11 @@ static void give_to_proxy(struct run *r, struct launch_done *done)
 	proxyctl_set_jail(r->proxy, r->plan->app, &jail);
 }
 
-static void on_listening(void *data, struct launch *l, const struct launch_audit *fds)
+static int on_listening(void *data, const struct launch_audit *fds, struct err **e)
 {
 	struct run *r = data;
 
-	if (refusals_listen(&r->refusals, r->loop, r->plan, r->x->unit, fds) < 0)
-		(void)pidfd_signal(launch_pidfd(l), SIGKILL);
+	return refusals_listen(&r->refusals, r->loop, r->plan, r->x->unit, fds, e);
 }
 
 static void on_done(void *data, struct launch *l, struct launch_done *done, const struct err *error)

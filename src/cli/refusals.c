@@ -62,9 +62,8 @@ static void on_lost(void *data, uint64_t n)
 }
 
 int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, const struct unit *u,
-		    const struct launch_audit *fds)
+		    const struct launch_audit *fds, struct err **e)
 {
-	CLEANUP_ERR struct err *e = NULL;
 	struct observer_config c = {.listener = fds->listener_fd,
 				    .root = fds->root_fd,
 				    .mntns = fds->mntns_fd,
@@ -82,9 +81,7 @@ int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, co
 				    .lost = on_lost,
 				    .data = r};
 
-	r->observer = observer_create(l, &c, &e);
-	if (!r->observer)
-		(void)cli_fail(0, "%s", err_msg(e));
+	r->observer = observer_create(l, &c, e);
 	return r->observer ? 0 : -1;
 }
 

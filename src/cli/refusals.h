@@ -18,9 +18,9 @@ struct refusals {
 };
 void refusals_init(struct refusals *r);
 void refusals_finish(struct refusals *r);
-/* Takes over the two descriptors of a launch's `listening`. -1: calls would wait for ever, so the launch must end. */
+/* Takes over the descriptors of a launch's `listening`. -1: calls would wait for ever, so the launch must end. */
 int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, const struct unit *u,
-		    const struct launch_audit *fds);
+		    const struct launch_audit *fds, struct err **e);
 /* The command is gone. True: all is known; false: `over` is called when it is. */
 bool refusals_drain(struct refusals *r, void (*over)(void *data), void *data);
 /* Objects of proxyctl_denied(). */

@@ -62,7 +62,8 @@ struct launch_io {                          /* fds stay the caller's; the child 
 	 * do it never fails a launch: isolation.audit says what is.
 	 */
 	enum audit audit;
-	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds); /* data: of on_done */
+	/* data: of on_done. -1: it cannot be served, and the launch fails with *e. */
+	int (*listening)(void *data, const struct launch_audit *fds, struct err **e);
 	/* Nothing has to be done when the program runs (so not with an audit), and the launch is left alone until launch_settle(),
 	 * when the pidfd is dead, or 10 s are over: two wakeups less. */
 	bool quiet;

@@ -228,6 +228,7 @@ void child_filter(struct child *c)
 void child_report(struct child *c)
 {
 	c->msg.type = SETUP_JAIL;
+	/* ETOOMANYREFS: the user has more descriptors in flight than RLIMIT_NOFILE says, unix(7) */
 	if (fd_send(c->sock, &c->msg, message_size(c), c->fds, c->n_fds) < 0)
-		_exit(125);
+		child_fail(c, "sockets", errno, "cannot pass on what it has made", NULL);
 }

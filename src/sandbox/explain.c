@@ -43,6 +43,10 @@ static const char *namespaces(const struct machine *m, int error)
 		return "namespaces are refused here; inside a container it must allow them (docker: "
 		       "--security-opt "
 		       "seccomp=unconfined)";
+	if (error == EAGAIN)
+		return "there may be no more processes: the user's limit (ulimit -u), that of a service "
+		       "(TasksMax=), of a "
+		       "container (pids.max) or of the machine is reached";
 	if (error == EINVAL || error == ENOSYS)
 		return "this kernel lacks a namespace that is needed (user, mount, pid, net, ipc, uts, "
 		       "cgroup; Linux 5.12 or later)";

@@ -128,7 +128,8 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 
 		i->audit = l->audit;
 		n -= 3;
-		l->listening(l->data, l, &a);
+		if (l->listening(l->data, &a, &l->failure) < 0)
+			(void)err_wrap(&l->failure, "%s: jail", l->app);
 	}
 	if (n < 3) {
 		fd_close_many(fds, n);
@@ -150,7 +151,7 @@ static bool digest(struct launch *l, const void *data, size_t len, int *fds, siz
 
 	if (len >= offsetof(struct setup_message, notes) && m->type == SETUP_JAIL && !l->has_jail) {
 		take_jail(l, m, fds, n_fds);
-		return false;
+		return l->failure != NULL;
 	}
 	fd_close_many(fds, n_fds);
 	if (len >= offsetof(struct setup_message, notes[1]) && m->type == SETUP_FAILED && m->n_notes > 0 &&

@@ -14,7 +14,7 @@ struct launch {
 	int pidfd, sock;
 	bool has_jail, finished, has_status, quiet;
 	enum audit audit;
-	void (*listening)(void *data, struct launch *l, const struct launch_audit *fds);
+	int (*listening)(void *data, const struct launch_audit *fds, struct err **e);
 	void (*notified)(void *data, const char *text, size_t len, int error);
 	struct loop *loop;
 	launch_checked_fn *checked; /* NULL: nobody waits for it */

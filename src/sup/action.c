@@ -155,8 +155,8 @@ enum app_event action_verdict(struct app *a)
 	if (a->state == APP_STOPPING)
 		return verdict_stopping(a);
 	if (a->launch_error && !a->up) {
-		hint = a->short_of ? NULL : explain_repair(a);
-		app_say(a, hint ? hint : "", "%s", a->launch_error);
+		hint = a->short_of ? shortage_hint(a->short_of) : explain_repair(a);
+		app_say(a, hint, "%s", a->launch_error);
 		return a->short_of ? EV_SHORT : EV_REFUSED;
 	}
 	success = app_exit_is_success(a->unit, a->last_exit.status);

@@ -19,6 +19,7 @@
  *   shutdown.c  all at once, inside a budget
  *   instance.c  one supervisor, and what the last one left
  *   status.c    what is shown
+ *   shortage.c  what the machine is short of
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
  *   stdio.c     instances of Mode=stdio that clients started
@@ -111,7 +112,7 @@ struct app {
 	struct launch *launch; /* not NULL: a process of ours may be alive */
 	struct loop_io exit_io;
 	bool launch_done, reaped, up;
-	bool short_of; /* it failed because the machine is short of something */
+	int short_of; /* errno: it failed because the machine is short of something */
 	char *launch_error;
 	struct isolation isolation;
 	bool isolation_known, no_jail;
@@ -266,6 +267,11 @@ void run_release(struct app *a); /* everything that belongs to the process that 
 void batch_begin(struct sup *s);
 void batch_end(struct sup *s);
 
+/* shortage.c */
+bool shortage_is(int code);
+char *shortage_hint(int code); /* which limit, for a person; owned by caller */
+int shortage_of_room(const struct app *a, struct err **e); /* -1: other launches need the descriptors that are left */
+
 /* listener.c */
 enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };
 enum hold listener_hold(struct app *a, struct err **e); /* PENDING: run_ports_again() follows */
@@ -317,7 +323,7 @@ struct js *live_rules(const struct app *a); /* for status */
 #define VIOLATIONS_MAX       1000
 enum audit violations_mode(const struct app *a, const struct plan *p);
 void violations_plan(struct app *a, const struct plan *p); /* its next launch is made by this plan */
-void violations_listening(void *app, struct launch *l, const struct launch_audit *fds);
+int violations_listening(void *app, const struct launch_audit *fds, struct err **e);
 /* All of the jail is dead. True: all it was refused is known; else `drained` is called. */
 bool violations_drain(struct app *a, void (*drained)(void *app));
 void violations_release(struct app *a);
@@ -413,6 +419,8 @@ bool stdio_usage(const struct app *a, struct usage *ret); /* of all; false: no j
 void status_emit_state(struct app *a, enum app_state from);
 void status_emit_ready(struct app *a, const char *what);
 void status_emit_exit(struct app *a);
+
+int64_t sup_count_fds(void); /* -1: not known */
 
 /* strays.c */
 void strays_init(struct sup *s);

@@ -145,17 +145,34 @@ int instance_write(const char *state_dir, const struct instance_record *r, struc
 	return 0;
 }
 
-void instance_read(const char *state_dir, struct instance_record *ret)
+/* NULL without a word: there is none. The machine may have lost power, or somebody may have edited it. */
+static struct js *read_record(const char *state_dir)
 {
 	CLEANUP_FREE char *path = path_join(state_dir, RECORD), *text = NULL;
+	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_JS struct js *j = NULL;
-	char boot[64];
 	size_t len;
 
-	memset(ret, 0, sizeof *ret);
-	if (file_read(AT_FDCWD, path, RECORD_MAX, &text, &len, NULL) < 0)
-		return;
+	if (file_read(AT_FDCWD, path, RECORD_MAX, &text, &len, &e) < 0) {
+		if (err_code(e) != ENOENT)
+			log_warning("%s; processes of an earlier sbxsvd are not looked for", err_msg(e));
+		return NULL;
+	}
 	j = js_parse(text, len, NULL);
+	if (js_str(j, "boot") && js_is_arr(js_get(j, "processes")))
+		return TAKE_PTR(j);
+	log_warning("%s: not a record of processes, so those of an earlier sbxsvd are not looked for; it is "
+		    "written anew",
+		    path);
+	return NULL;
+}
+
+void instance_read(const char *state_dir, struct instance_record *ret)
+{
+	CLEANUP_JS struct js *j = read_record(state_dir);
+	char boot[64];
+
+	memset(ret, 0, sizeof *ret);
 	boot_id(boot, sizeof boot);
 	if (!j || !boot[0] || !str_eq(js_str(j, "boot"), boot))
 		return;

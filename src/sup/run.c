@@ -20,18 +20,6 @@
 #include <signal.h>
 #include <string.h>
 
-/* The machine is short of something, hangs, or somebody killed the launch: the same start may work later. */
-static bool is_shortage(int code)
-{
-	static const int passing[] = {EMFILE,  ENFILE, EAGAIN, ENOMEM,    ENOSPC,
-				      ENOBUFS, EUSERS, EDQUOT, ETIMEDOUT, EPIPE};
-
-	for (size_t i = 0; i < ELEMENTS(passing); i++)
-		if (code == passing[i])
-			return true;
-	return false;
-}
-
 /* The reason is shown beside the app's name: a message that begins with it would say it twice. */
 static const char *without_name(const struct app *a, const struct err *e)
 {
@@ -43,9 +31,10 @@ static const char *without_name(const struct app *a, const struct err *e)
 
 static void fail(struct app *a, const struct err *e, const char *hint)
 {
-	bool s = is_shortage(err_code(e));
+	bool s = shortage_is(err_code(e));
+	CLEANUP_FREE char *passing = s ? shortage_hint(err_code(e)) : NULL;
 
-	app_say(a, s ? "this may pass: it is tried again by itself" : hint, "%s", without_name(a, e));
+	app_say(a, s ? passing : hint, "%s", without_name(a, e));
 	free(a->launch_error);
 	a->launch_error = xstrdup(without_name(a, e));
 	app_event(a, s ? EV_SHORT : EV_REFUSED);
@@ -158,7 +147,7 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 	if (error) {
 		free(a->launch_error);
 		a->launch_error = xstrdup(without_name(a, error));
-		a->short_of = is_shortage(err_code(error));
+		a->short_of = shortage_is(err_code(error)) ? err_code(error) : 0;
 		if (!a->reaped)
 			(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
 	} else {
@@ -268,7 +257,8 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 	if (io.ready_fd > 0)
 		ready = io.ready_fd;
 	violations_plan(a, p);
-	a->launch_done = a->reaped = a->up = a->short_of = a->judged = false;
+	a->launch_done = a->reaped = a->up = a->judged = false;
+	a->short_of = 0;
 	a->up_ms = a->ready_ms = 0;
 	a->launch = b->launch(a->sup->loop, p, &io, on_done, a, e);
 	return a->launch ? 0 : -1;
@@ -285,6 +275,10 @@ void run_start(struct app *a)
 	a->launch_later = a->sup->hand_over; /* until then, see upgrade.c */
 	if (a->launch_later)
 		return;
+	if (shortage_of_room(a, &e) < 0) {
+		fail(a, e, "");
+		return;
+	}
 	p = make_plan(a, &e);
 	if (!p) {
 		hint = explain_repair(a);

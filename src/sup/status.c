@@ -369,7 +369,7 @@ struct js *sup_app_status(struct sup *s, const char *name)
 
 /* --- all --- */
 
-static int64_t count_fds(void)
+int64_t sup_count_fds(void)
 {
 	CLEANUP_DIR DIR *d = opendir("/proc/self/fd");
 	int64_t n = 0;
@@ -404,7 +404,7 @@ static struct js *supervisor_js(struct sup *s)
 	js_add_str(ev, "path", events_path(s->events));
 	js_add_int(ev, "dropped", (int64_t)events_dropped(s->events));
 	js_add(o, "events", ev);
-	js_add_int(o, "fds", count_fds());
+	js_add_int(o, "fds", sup_count_fds());
 	return o;
 }
 

@@ -96,11 +96,10 @@ void violations_plan(struct app *a, const struct plan *p)
 	a->judge_gid = p->user.gid;
 }
 
-/* The listener, root and mount namespace are in `c`. */
-static void observe(struct app *a, struct launch *l, struct observer_config *c)
+/* The listener, root and mount namespace are in `c`. Where this fails the launch has to end: sbxsv-init keeps a duplicate of the
+ * listener, and the app would wait for ever. */
+static int observe(struct app *a, struct observer_config *c, struct err **e)
 {
-	CLEANUP_ERR struct err *e = NULL;
-
 	c->app = a->name;
 	c->program = a->program;
 	c->uid = a->judge_uid;
@@ -112,15 +111,11 @@ static void observe(struct app *a, struct launch *l, struct observer_config *c)
 	c->event = on_event;
 	c->lost = on_lost;
 	c->data = a;
-	a->observer = observer_create(a->sup->loop, c, &e);
-	if (a->observer)
-		return;
-	/* sbxsv-init keeps a duplicate of the listener: the app would wait for ever */
-	log_warning("%s: %s; it is started again", a->name, err_msg(e));
-	(void)pidfd_signal(launch_pidfd(l), SIGKILL);
+	a->observer = observer_create(a->sup->loop, c, e);
+	return a->observer ? 0 : -1;
 }
 
-void violations_listening(void *data, struct launch *l, const struct launch_audit *fds)
+int violations_listening(void *data, const struct launch_audit *fds, struct err **e)
 {
 	struct app *a = data;
 	struct observer_config c = {.listener = fds->listener_fd,
@@ -128,7 +123,7 @@ void violations_listening(void *data, struct launch *l, const struct launch_audi
 				    .mntns = fds->mntns_fd,
 				    .network_off = network_egress(a) == EGRESS_OFF};
 
-	observe(a, l, &c);
+	return observe(a, &c, e);
 }
 
 /* --- across an exec of the supervisor --- */
@@ -147,13 +142,16 @@ struct js *violations_save(struct keep *k, const struct app *a)
 void violations_restore(struct keep *k, const struct js *o, struct app *a)
 {
 	struct observer_config c = {.listener = -1};
+	CLEANUP_ERR struct err *e = NULL;
 
 	if (!o)
 		return;
 	observer_config_restore(k, o, &c);
 	a->judge = judge_restore(k, o, "judge");
-	if (a->judge && !keep_error(k, NULL))
-		observe(a, a->launch, &c);
+	if (!a->judge || keep_error(k, NULL) || observe(a, &c, &e) == 0)
+		return;
+	log_warning("%s: %s; it is started again", a->name, err_msg(e));
+	(void)pidfd_signal(launch_pidfd(a->launch), SIGKILL);
 }
 
 bool violations_freeze(struct sup *s, char **ret_who)

@@ -63,14 +63,14 @@ static bool ended(pthread_t t, unsigned wait_ms)
 
 	if (!wait_ms)
 		return pthread_tryjoin_np(t, NULL) == 0;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += wait_ms / 1000;
 	until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
 	if (until.tv_nsec >= 1000000000) {
 		until.tv_nsec -= 1000000000;
 		until.tv_sec++;
 	}
-	return pthread_timedjoin_np(t, NULL, &until) == 0;
+	return pthread_clockjoin_np(t, NULL, CLOCK_MONOTONIC, &until) == 0; /* glibc 2.31 */
 }
 
 static bool thread_join(struct thread *t, unsigned wait_ms)

@@ -15,7 +15,7 @@ import pytest
 
 from harness import PYTHON, http_get, kill_pid, proc_start, program, wait_for
 from kernelview import agree, living
-from test_sup import GENEROUS, lines, post, refused, unit
+from test_sup import GENEROUS, lines, post, unit
 
 STALL = float(os.environ.get("SBXSV_STALL", "4"))
 FAKETIME = next((f for f in (f"/usr/lib/{m}-linux-gnu/faketime/libfaketime.so.1" for m in ("x86_64", "aarch64")) if os.path.exists(f)), None)
@@ -225,10 +225,9 @@ def test_with_64_descriptors_what_fits_runs_and_the_rest_says_what_is_lacking(in
     assert "Too many open files" in inst.ok("status")
     agree(inst, p.pid)
     # room again, by stopping others
-    other = next(n for n in ports if n not in runs)
     for name in runs:
         assert post(inst, name, "stop")["code"] == 0
-    inst.wait_state(other, "running")
+    other = wait_for(lambda: next((n for n in ports if n not in runs and inst.peek(n)["state"] == "running"), None), GENEROUS, "another")
     assert http_get(ports[other]).text.startswith("ok ")
     assert inst.sbxsv("down").code == 0
 
@@ -248,15 +247,148 @@ def test_a_fork_that_fails_is_a_delay_with_a_reason(inst, free_port):
     post(inst, "job", "start", wait=False)
     wait_for(lambda: states(inst, "job").count("backoff") > 5, GENEROUS, "more attempts than the start limit")
     reasons = [e["reason"] for e in inst.events("job", "state") if e["state"] == "backoff"]
-    assert all("Resource temporarily unavailable" in r and "process" in r for r in reasons), reasons
+    assert all("Resource temporarily unavailable" in r and "no more processes" in r and "ulimit -u" in r for r in reasons), reasons
     assert inst.peek("job")["launches"] == 1 and inst.peek("web")["state"] == "running"
     # the proxy too
     kill_pid(inst.proxy_pid())
-    wait_for(lambda: "cannot be started" in inst.read_text(os.path.join(inst.base, "foreground.log")) or
-             inst.api("GET", "/v1/status")[1]["supervisor"]["proxy"].get("pid") is None, GENEROUS)
+    wait_for(lambda: inst.api("GET", "/v1/status")[1]["supervisor"]["proxy"].get("pid") is None, GENEROUS, "the end of the proxy")
     time.sleep(0.5)
     assert inst.answers() and inst.peek("web")["launches"] == 1
     resource.prlimit(p.pid, resource.RLIMIT_NPROC, (soft, hard))
     inst.wait_state("job", "running")
     assert wait_for(lambda: http_get(port, timeout=GENEROUS)).text.startswith("ok ")
     agree(inst, p.pid)
+
+
+FULL = """
+mkdir -m 700 "$1" && mount -t tmpfs -o size=256k,mode=700 tmpfs "$1" && head -c 1000000 /dev/zero >"$1/ballast" 2>/dev/null
+exec "$2" --foreground
+"""
+
+
+@pytest.mark.root
+def test_a_disk_that_is_full_from_the_start_costs_logs_and_records_and_nothing_else(inst, free_port):
+    """The state directory is a full tmpfs, in a mount namespace of the supervisor's own."""
+    port = free_port()
+    inst.server_unit("web", port)
+    inst.write_unit("crash", unit(inst.app_dir("crash"), "echo some words; exit 1", body="[Restart]\nSec=20ms\nMaxSec=50ms\nLimitBurst=3\n"))
+    p = inst.spawn(["unshare", "--mount", "/bin/sh", "-c", FULL, "sh", inst.state, program("sbxsvd")],
+                   stderr=open(os.path.join(inst.base, "foreground.log"), "ab"))
+    wait_for(inst.answers, GENEROUS, "the control socket")
+    inst.wait_state("web", "running")
+    assert http_get(port).text.startswith("ok ")
+    s = inst.wait_state("crash", "failed")
+    assert s["launches"] == 3 and "some words" in s["reason"]  # what it wrote is known though no file has it
+    log = inst.peek("web")["log"]
+    assert log["dropped_lines"] > 0 and "No space left" in log["error"]
+    events = inst.api("GET", "/v1/status")[1]["supervisor"]["events"]
+    assert events["dropped"] > 0
+    assert "No space left" in inst.read_text(os.path.join(inst.base, "foreground.log"))
+    assert "running" in inst.ok("events", "web")  # of this run they are in memory
+    agree(inst, p.pid)
+    # room again: everything is written from now on, the record of what runs too
+    os.unlink(f"/proc/{p.pid}/root{inst.state}/ballast")
+    assert post(inst, "web", "restart")["code"] == 0
+    wait_for(lambda: json.loads(inst.read_text(f"/proc/{p.pid}/root{inst.state}/run.json") or "{}").get("processes"), GENEROUS, "run.json")
+    wait_for(lambda: not inst.peek("web")["log"].get("error") or "serving" in inst.read_text(f"/proc/{p.pid}/root{log['path']}"), GENEROUS)
+    assert inst.sbxsv("down").code == 0
+
+
+@pytest.mark.root
+def test_a_full_disk_never_empties_what_a_person_wrote(inst, free_port):
+    """The configuration is on a full tmpfs: what cannot be saved is said, and the files there are as before."""
+    port, d = free_port(), inst.app_dir("job")
+    script = 'mount -t tmpfs -o size=64k,mode=755 tmpfs "$1" && cp -a "$2/." "$1/" && head -c 1000000 /dev/zero >"$1/ballast" 2>/dev/null; exec "$3" --foreground'
+    inst.server_unit("web", port)
+    inst.write_unit("job", unit(d, "exec sleep 1000"))
+    kept = inst.config + ".kept"
+    shutil.copytree(inst.config, kept, symlinks=True)
+    p = inst.spawn(["unshare", "--mount", "/bin/sh", "-c", script, "sh", inst.config, kept, program("sbxsvd")])
+    wait_for(inst.answers, GENEROUS, "the control socket")
+    inst.wait_state("web", "running")
+    before = inst.peek("web")["pid"]
+
+    def inside(*args):
+        return inst.spawn(["nsenter", "-t", str(p.pid), "-m", program("sbxsv"), *args]).wait(GENEROUS)
+
+    def files():
+        return {os.path.join(top, f): open(os.path.join(top, f)).read() for top, _, names in os.walk(f"/proc/{p.pid}/root{inst.apps}")
+                for f in names}
+    was = files()
+    for args in (("allow", "web", "x.example", "--save"), ("deny", "web", "y.example", "--save"), ("disable", "job"),
+                 ("new", "more", "--", "/bin/sleep", "1")):
+        assert inside(*args) != 0, args
+        assert files() == was, args
+    assert inst.peek("web")["pid"] == before and inst.peek("job")["state"] == "running"
+    os.unlink(f"/proc/{p.pid}/root{inst.config}/ballast")
+    assert inside("allow", "web", "x.example", "--save") == 0 and files() != was
+
+
+# --- its own files are rubbish ---
+
+def rubbish(what, path, keep):
+    """Puts something wrong in the place of a file."""
+    if os.path.lexists(path):
+        if what == "half":
+            with open(path, "rb") as f:
+                keep = f.read()
+        os.unlink(path)
+    if what == "directory":
+        os.mkdir(path, 0o700)
+    elif what == "pipe":
+        os.mkfifo(path, 0o600)
+    elif what == "link":
+        os.symlink("/etc/passwd", path)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(path)
+    else:
+        with open(path, "wb") as f:
+            f.write({"empty": b"", "half": keep[:len(keep) // 2] or b'{"boot": "', "noise": b"\xff\n" + os.urandom(100000), "large": b'{"a": [' * 300000,
+                     "zeros": bytes(65536), "other": b'[1, {"boot": [], "processes": 7, "seq": "x"}, null]\n{"seq": -1}\n{"seq": 1e300, "type": 5}\n'}[what])
+
+
+FILES = ("run.json", "events.jsonl", "logs/job.log", "doctor.json", "sbxsvd.log")
+
+
+@pytest.mark.parametrize("what", ["empty", "half", "noise", "large", "zeros", "other", "directory", "pipe", "link", "socket"])
+def test_state_that_is_rubbish_is_said_and_apps_run(inst, what):
+    inst.write_unit("job", unit(inst.app_dir("job"), "echo words; exec sleep 1000"))
+    inst.up()
+    inst.wait_state("job", "running")
+    wait_for(lambda: "words" in inst.log("job"))
+    inst.sbxsv("doctor")
+    inst.down()
+    passwd = os.stat("/etc/passwd")
+    for name in FILES:
+        if name != "sbxsvd.log" or what not in ("directory", "pipe", "link", "socket"):  # those: it cannot say anything, and does not start
+            rubbish(what, os.path.join(inst.state, name), b"")
+    inst.up()
+    s = inst.wait_state("job", "running")
+    assert s["launches"] == 1
+    said = inst.read_text(os.path.join(inst.state, "sbxsvd.log"))
+    assert "run.json" in said  # whatever it is, it is named
+    assert inst.sbxsv("status").code == 0 and inst.sbxsv("doctor").code in (0, 1)
+    assert "running" in inst.ok("events", "job") and "words" in inst.ok("logs", "job")
+    agree(inst, inst.daemon_pid())
+    inst.ok("restart", "job")
+    inst.down()
+    assert os.stat("/etc/passwd").st_mtime == passwd.st_mtime and not living(inst)
+    record = os.path.join(inst.state, "run.json")
+    if what != "directory":  # replaced by a good one; a directory may hold somebody's files
+        assert stat.S_ISREG(os.lstat(record).st_mode) and json.loads(inst.read_text(record)) is not None
+
+
+def test_the_lock_that_is_rubbish_is_no_hindrance(inst):
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    os.mkdir(inst.runtime, 0o700)
+    for text in (b"", b"\0" * 5000, b"99999999999999999999", os.urandom(1000)):
+        with open(os.path.join(inst.runtime, "sbxsvd.lock"), "wb") as f:
+            f.write(text)
+        inst.up()
+        inst.wait_state("job", "running")
+        daemon = inst.daemon_pid()
+        kill_pid(daemon)
+        wait_for(lambda: proc_start(daemon) is None)
+    inst.up()
+    assert inst.wait_state("job", "running")["launches"] == 1

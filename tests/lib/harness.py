@@ -469,11 +469,11 @@ class Instance:
         for title, path in (("sbxsvd", os.path.join(self.state, "sbxsvd.log")),
                             ("sbxsvd --foreground", os.path.join(self.base, "foreground.log")),
                             ("events", os.path.join(self.state, "events.jsonl"))):
-            text = self.read_text(path)
+            text = self.read_text(path) if os.path.isfile(path) else ""
             if text:
                 out.write(f"--- {title}: {path}\n{text[-6000:]}\n")
         logs = os.path.join(self.state, "logs")
-        for name in sorted(os.listdir(logs)) if os.path.isdir(logs) else []:
+        for name in sorted(n for n in os.listdir(logs) if os.path.isfile(os.path.join(logs, n))) if os.path.isdir(logs) else []:
             out.write(f"--- log {name}\n{self.read_text(os.path.join(logs, name))[-2000:]}\n")
 
     def close(self):
