@@ -219,12 +219,11 @@ static void on_errors(void *data, const char *bytes, size_t len)
 
 /* --- its beginning --- */
 
-static void on_listening(void *data, struct launch *l, const struct launch_audit *fds)
+static int on_listening(void *data, const struct launch_audit *fds, struct err **e)
 {
 	struct instance *i = data;
 
-	if (refusals_listen(&i->refusals, i->loop, i->plan, i->unit, fds) < 0)
-		(void)pidfd_signal(launch_pidfd(l), SIGKILL);
+	return refusals_listen(&i->refusals, i->loop, i->plan, i->unit, fds, e);
 }
 
 static void on_done(void *data, struct launch *l, struct launch_done *done, const struct err *error)

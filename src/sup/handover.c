@@ -19,7 +19,7 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, TIMER, timer),	KEEP(app, TIMER, gate_timer),	KEEP(app, INT, gate),
 	KEEP(app, BOOL, network_told),	KEEP(app, BOOL, gate_told),	KEEP(app, I64, next_start_ms),
 	KEEP(app, BOOL, launch_later),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
-	KEEP(app, BOOL, up),		KEEP(app, BOOL, short_of),	KEEP(app, TEXT, launch_error),
+	KEEP(app, BOOL, up),		KEEP(app, INT, short_of),	KEEP(app, TEXT, launch_error),
 	KEEP(app, BOOL, no_jail),	KEEP(app, TEXT, run_user),	KEEP(app, STRV, hidden),
 	KEEP(app, BOOL, sees_newcomer), KEEP(app, U64, launches),	KEEP(app, I64, up_ms),
 	KEEP(app, I64, ready_ms),	KEEP(app, INT, pid),		KEEP(app, U64, pid_start),

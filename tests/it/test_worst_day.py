@@ -213,16 +213,19 @@ def test_with_64_descriptors_what_fits_runs_and_the_rest_says_what_is_lacking(in
     now = wait_for(settled, GENEROUS, "some that run and some that cannot")
     runs = [n for n, s in now.items() if s["state"] == "running"]
     print(len(runs), "of", len(ports), "run with 64 descriptors")
+    was = {n: inst.peek(n)["pid"] for n in runs}
     time.sleep(3)  # more attempts than LimitBurst=
     for name, port in ports.items():
         s = inst.peek(name)
         if name in runs:
-            assert s["state"] == "running" and s["launches"] == 1, s
+            assert s["state"] == "running" and s["pid"] == was[name], s
             assert http_get(port).text.startswith("ok ")
         else:
             assert s["state"] in ("backoff", "starting"), s
-            assert "Too many open files" in s["reason"] and "tried again" in s["hint"], s
-    assert "Too many open files" in inst.ok("status")
+            # references: those on their way between processes count too, and those of all the user's processes together, unix(7)
+            assert "Too many open files" in s["reason"] or "Too many references" in s["reason"], s
+            assert "descriptors" in s["hint"] and "tried again" in s["hint"], s
+    assert "Too many" in inst.ok("status")
     agree(inst, p.pid)
     # room again, by stopping others
     for name in runs:
