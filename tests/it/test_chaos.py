@@ -234,6 +234,11 @@ class Walk:
         assert not living(self.inst), living(self.inst)  # nothing survives `down`, not for a moment
         self.begin()
 
+    def do_upgrade(self):
+        self.note("upgrade")
+        self.inst.ok("upgrade")
+        self.proxy = None
+
     def do_kill_daemon(self):
         self.note("kill -9 sbxsvd")
         kill_pid(self.daemon)
@@ -325,7 +330,7 @@ class Walk:
 
     ACTIONS = ((do_command, 10), (do_storm, 2), (do_all, 1), (do_kill_app, 5), (do_kill_wrapper, 1), (do_freeze, 2), (do_kill_proxy, 2),
                (do_edit, 4), (do_break, 2), (do_remove, 2), (do_restore, 4), (do_reload, 2), (do_clients, 3), (do_inner, 2),
-               (do_streams, 1), (do_down_up, 1), (do_kill_daemon, 1))
+               (do_streams, 1), (do_down_up, 1), (do_kill_daemon, 1), (do_upgrade, 1))
 
     def step(self):
         for _ in range(self.rng.choice((1, 1, 1, 2, 4))):

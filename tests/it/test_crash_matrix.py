@@ -37,6 +37,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve
 UNIT = """[App]
 Exec={python} -S -E app.py
 WorkingDirectory={dir}
+{more}
 [Network]
 Listen={port}
 [Health]
@@ -53,20 +54,22 @@ MaxSec=1h
 Policy={policy}
 """
 
-THINGS = ("kill app", "kill init", "kill proxy", "kill sbxsvd", "stop", "start", "restart", "reload", "remove", "break")
+THINGS = ("kill app", "kill init", "kill proxy", "kill sbxsvd", "stop", "start", "restart", "reload", "upgrade", "remove", "break")
 # same: that state and that process go on     none: there is nothing to kill
-# again: a new process, then that state again  start: a new process that runs
-# stopped, failed, gone: that
+# again: a new process, then that state again  start: a new process that runs     back: that state, of the new supervisor
+# stopped, failed, gone: that (nobody may wait for an app that could not be started)
 # In `stopping` the app does not obey; once the thing has happened it is killed, so that what was decided can be seen.
 MATRIX = {
-    #            kill app   kill init  kill proxy  kill sbxsvd  stop       start    restart  reload  remove  break
-    "stopped":   "none      none       same        start        same       start    start    same    gone    same",
-    "starting":  "again     again      same        again        stopped    same     again    same    gone    same",
-    "running":   "again     again      same        again        stopped    same     again    same    gone    same",
-    "unhealthy": "again     again      same        again        stopped    same     again    same    gone    same",
-    "stopping":  "stopped   stopped    same        start        stopped    start    start    same    gone    same",
-    "backoff":   "none      none       same        again        stopped    again    again    same    gone    same",
-    "failed":    "none      none       same        again        stopped    again    again    same    gone    same",
+    #            kill app  kill init  kill proxy  kill sbxsvd  stop     start  restart  reload  upgrade  remove  break
+    "stopped":   "none     none       same        start        same     start  start    same    same     gone    same",
+    "idle":      "none     none       same        back         stopped  start  start    same    same     gone    failed",
+    "waiting":   "none     none       same        back         stopped  same   same     same    same     gone    same",
+    "starting":  "again    again      same        again        stopped  same   again    same    same     gone    same",
+    "running":   "again    again      same        again        stopped  same   again    same    same     gone    same",
+    "unhealthy": "again    again      same        again        stopped  same   again    same    same     gone    same",
+    "stopping":  "stopped  stopped    same        start        stopped  start  start    same    same     gone    same",
+    "backoff":   "none     none       same        again        stopped  again  again    same    same     gone    same",
+    "failed":    "none     none       same        again        stopped  again  again    same    same     gone    same",
 }
 GATES = {"stopped": "reset", "starting": "hold", "running": "serve", "unhealthy": "serve", "backoff": "hold", "failed": "reset"}
 CELLS = [(s, t, o) for s, row in MATRIX.items() for t, o in zip(THINGS, row.split(), strict=True)]
@@ -78,8 +81,11 @@ class Cell:
         self.dir = inst.app_dir("app", {"app.py": APP})
         for flag in {"starting": ["slow"], "stopping": ["stubborn"], "backoff": ["crash"], "failed": ["crash"]}.get(state, []):
             inst.user_file(f"{self.dir}/{flag}")
-        inst.write_unit("app", UNIT.format(python=PYTHON, dir=self.dir, port=port, sec="1h" if state == "backoff" else "5ms",
+        more = {"idle": "Mode=session", "waiting": "Requires=base"}.get(state, "")
+        inst.write_unit("app", UNIT.format(python=PYTHON, dir=self.dir, port=port, more=more, sec="1h" if state == "backoff" else "5ms",
                                            policy="no" if state == "failed" else "on-failure"))
+        if state == "waiting":
+            inst.write_unit("base", f"[App]\nExec=/bin/sleep 1000\nWorkingDirectory={inst.app_dir('base')}\n[Ready]\nType=fd\nTimeout=10min\n")
         self.daemon = inst.foreground()
         self.bring()
         self.was = inst.peek("app")
@@ -97,12 +103,15 @@ class Cell:
         if self.state == "starting":
             wait_for(lambda: os.path.exists(f"{self.dir}/up") and i.peek("app")["isolation"].get("pid_ns"), GENEROUS, "its program")
 
+    def living(self):
+        return [p for p in living(self.inst) if p.app == "app"]
+
     # --- what happens ---
 
     def kill_app(self):
         """The server; not its child, which is in a session of its own, and not the init."""
         init = self.inst.peek("app").get("pid")
-        for p in living(self.inst):
+        for p in self.living():
             if p.parent == init:
                 kill_pid(p.pid)
 
@@ -127,7 +136,7 @@ class Cell:
 
     def reload(self):
         code, r = self.inst.api("POST", "/v1/reload", timeout=GENEROUS)
-        assert code == 200 and r["unchanged"] == 1 and not r["problems"], r
+        assert code == 200 and r["unchanged"] == 1 + (self.state == "waiting") and not r["problems"], r
 
     def remove(self):
         self.inst.remove_unit("app")
@@ -138,12 +147,17 @@ class Cell:
             self.inst.write_unit("app", f.read() + "Nonsense=yes\n")
         assert self.inst.api("POST", "/v1/reload", timeout=GENEROUS)[0] == 200
 
+    def upgrade(self):
+        before = self.inst.daemon_pid()
+        self.inst.ok("upgrade")
+        assert self.inst.daemon_pid() == before and self.inst.api("GET", "/v1/version")[1]["upgrades"] == 1
+
     def happen(self, thing):
         if thing in ("stop", "start", "restart"):
             self.command(thing)
         else:
             {"kill app": self.kill_app, "kill init": self.kill_init, "kill proxy": self.kill_proxy, "kill sbxsvd": self.kill_sbxsvd,
-             "reload": self.reload, "remove": self.remove, "break": self.break_it}[thing]()
+             "reload": self.reload, "upgrade": self.upgrade, "remove": self.remove, "break": self.break_it}[thing]()
 
     # --- what follows ---
 
@@ -157,7 +171,7 @@ class Cell:
             assert s["next_start_ms"] <= self.was["next_start_ms"]
 
     def none(self):
-        assert not living(self.inst)
+        assert not self.living()
         self.same()
 
     def again(self, state=None, more=1):
@@ -166,14 +180,22 @@ class Cell:
                  f"{self.state} again; it is {self.inst.peek('app')}")
         assert old is None or proc_start(old) is None or self.inst.peek("app").get("pid") != old
 
+    def back(self):
+        self.inst.wait_state("app", self.state)
+        assert self.launches() == 0 and not self.living()
+
     def stopped(self):
         self.inst.wait_state("app", "stopped")
-        assert self.launches() == self.was["launches"] and not living(self.inst)
+        assert self.launches() == self.was["launches"] and not self.living()
+        assert refused(self.port) == "reset"
+
+    def failed(self):
+        assert self.inst.wait_state("app", "failed")["launches"] == self.was["launches"]
         assert refused(self.port) == "reset"
 
     def gone(self):
         wait_for(lambda: self.inst.peek("app") is None, GENEROUS, "the app forgotten")
-        assert not living(self.inst)
+        assert not self.living()
         assert refused(self.port) == "refused"
 
     def follow(self, thing, outcome):
@@ -186,7 +208,7 @@ class Cell:
             self.kill_app()
             if outcome == "same":
                 outcome = "stopped"
-        {"same": self.same, "none": self.none, "stopped": self.stopped, "gone": self.gone, "again": lambda: self.again(None, launched),
+        {"same": self.same, "none": self.none, "back": self.back, "stopped": self.stopped, "failed": self.failed, "gone": self.gone, "again": lambda: self.again(None, launched),
          "start": lambda: self.again("running", launched)}[outcome]()
 
     def count(self, thing):
@@ -196,11 +218,14 @@ class Cell:
         known = (s or self.was)["launches"] + (self.was["launches"] if thing == "kill sbxsvd" else 0)
         assert starts == known, f"started {starts} times, known of {known}"
         runs = s is not None and s["state"] in ("starting", "running", "unhealthy", "stopping")
-        mine = [p for p in living(self.inst) if not runs or p.pid != s.get("pid")]  # its init is closed to its own user
+        mine = [p for p in self.living() if not runs or p.pid != s.get("pid")]  # its init is closed to its own user
         assert len(mine) == (2 if runs else 0), [describe(p.pid) for p in mine]
 
     def reachable(self):
         s = self.inst.peek("app")
+        if s and s["state"] == "idle" and not s["problems"]:
+            assert http_get(self.port, timeout=GENEROUS).text == "ok\n"  # by starting it
+            assert self.inst.wait_state("app", "running")["launches"] == self.was["launches"] + 1
         if s is None or s["state"] not in GATES:
             return
         assert s["gate"] == GATES[s["state"]], s
@@ -238,7 +263,7 @@ def broken(cell):
     i = cell.inst
     s = i.peek("app")
     assert s["problems"] and "Nonsense" in s["problems"][0]
-    if s["state"] in ("stopped", "backoff", "failed"):
+    if not s.get("pid"):
         reply = post(i, "app", "start")
         assert reply["code"] == 1 and "Nonsense" in reply["message"], reply
         assert i.peek("app")["state"] == "failed" and i.peek("app")["launches"] == cell.was["launches"]
