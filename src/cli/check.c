@@ -3,6 +3,7 @@
  * src/unit, the plan of src/sandbox, the decisions of src/policy.
  */
 #include "cli/subject.h"
+#include "cli/limits_view.h"
 #include "cli/live.h"
 #include "base/file.h"
 #include "base/parse.h"
@@ -24,7 +25,9 @@ struct report {
 	const struct cli *c;
 	struct js *problems, *notes; /* with --json */
 	size_t n_problems, n_units;
-	bool no_app; /* a name was given that is none of an app */
+	bool no_app;               /* a name was given that is none of an app */
+	struct limits_view limits; /* asked when the first unit has some */
+	bool limits_known;
 };
 
 static void problem(struct report *r, const struct unit_problem *p)
@@ -65,6 +68,24 @@ static void note(struct report *r, const char *text)
 		printf("note: %s\n", safe);
 }
 
+static void note_limits(struct report *r, const struct unit *u)
+{
+	CLEANUP_STRV struct strv missing = {0};
+
+	if (!u->limit_memory && !u->limit_cpu_percent && !u->limit_tasks)
+		return;
+	if (!r->limits_known)
+		limits_view_get(r->c, &r->limits);
+	r->limits_known = true;
+	limits_missing(u, u->enforce != UNIT_ENFORCE_OFF, r->limits.has, (const char *const *)r->limits.why,
+		       &missing);
+	for (size_t i = 0; i < missing.n; i++) {
+		CLEANUP_FREE char *text = xasprintf("%s: %s", u->name, missing.v[i]);
+
+		note(r, text);
+	}
+}
+
 /* A unit that reads well: what is not acted on yet, and whether its jail can be planned on this machine. */
 static void unit_is_valid(struct report *r, const struct unit *u, const struct unit_scan *scan)
 {
@@ -74,6 +95,7 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	r->n_units++;
 	for (size_t i = 0; i < u->not_in_force.n; i++)
 		note(r, u->not_in_force.v[i]);
+	note_limits(r, u);
 	plan = subject_plan(r->c, u, scan, &p);
 	take_problems(r, &p);
 }
@@ -191,6 +213,7 @@ static int check_files(struct cli *c, const struct cli_args *a)
 	if (!a->n_rest)
 		code = check_all(&r);
 	print_report(&r);
+	limits_view_finish(&r.limits);
 	return code ? code : r.no_app ? CLI_NO_APP : r.n_problems ? CLI_FAILED : CLI_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/program.h"
 #include "cli/cli.h"
+#include "cli/limits_view.h"
 #include "net/net.h"
 #include "sandbox/backend.h"
 #include <errno.h>
@@ -17,14 +18,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #define CACHE_FILE  "doctor.json"
 #define CACHE_MS    20000
 #define CACHE_BYTES (64 << 10)
 
 enum { DOCTOR_REFRESH = CLI_LONG };
-#define CGROUP2_MAGIC 0x63677270 /* linux/magic.h CGROUP2_SUPER_MAGIC */
 
 struct report {
 	struct js *checks;
@@ -142,45 +141,31 @@ static void trial(struct report *r, const char *init, enum unit_read_mode mode)
 
 /* --- cgroups --- */
 
-/* Our own group below the unified hierarchy, from the "0::" line. Owned by caller; NULL. */
-static char *own_cgroup(void)
+/* Of the supervisor that runs, which may be in another group than we are; else of one that would be started here. */
+static void cgroup_check(struct report *r, const struct cli *c)
 {
-	static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-	char text[8192];
-	char *line, *save = NULL;
+	struct limits_view v;
 
-	if (file_read_proc("/proc/self/cgroup", text, sizeof text) < 0)
-		return NULL;
-	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		struct statfs fs;
+	limits_view_get(c, &v);
+	for (unsigned i = 0; i < ELEMENTS(v.why); i++) {
+		CLEANUP_FREE char *name = xasprintf("limits, %s", cgroup_controller_name(1u << i));
 
-		if (!str_starts(line, "0::"))
-			continue;
-		for (size_t i = 0; i < ELEMENTS(mounts); i++)
-			if (statfs(mounts[i], &fs) == 0 && fs.f_type == CGROUP2_MAGIC)
-				return xasprintf("%s%s", mounts[i], line + 3);
+		if (v.why[i])
+			check(r, name, "note", "%s of [Limits] %s: %s", limits_key(i),
+			      i == 0   ? "holds for each process by itself"
+			      : i == 1 ? "is not enforced"
+				       : "is exact for jails alone",
+			      v.why[i]);
+		else
+			check(r, name, "ok", "%s of [Limits] holds for the app as a whole (cgroup v2)",
+			      limits_key(i));
 	}
-	return NULL;
-}
-
-static void cgroup_check(struct report *r)
-{
-	CLEANUP_FREE char *group = own_cgroup(), *procs = group ? path_join(group, "cgroup.procs") : NULL;
-
-	if (!group)
-		check(r, "cgroup v2", "note",
-		      "no unified hierarchy: Memory= and CPU= will not be enforceable");
-	else if (access(group, W_OK) == 0 && access(procs, W_OK) == 0)
-		check(r, "cgroup v2", "ok", "%s is writable (Memory= and CPU= are not in force yet)", group);
-	else
-		check(r, "cgroup v2", "note",
-		      "%s is not delegated to this user: Memory= and CPU= will need systemd's Delegate=yes",
-		      group);
+	limits_view_finish(&v);
 }
 
 /* --- the report --- */
 
-static struct js *measure(void)
+static struct js *measure(const struct cli *c)
 {
 	CLEANUP_FREE char *init = program_find("sbxsv-init", SBXSV_LIBEXECDIR);
 	struct report r = {.checks = js_arr(), .jail_works = true};
@@ -188,7 +173,7 @@ static struct js *measure(void)
 
 	trial(&r, init, UNIT_READ_STRICT);
 	trial(&r, init, UNIT_READ_OPEN);
-	cgroup_check(&r);
+	cgroup_check(&r, c);
 	js_add_str(all, "as", geteuid() == 0 ? "root" : "user");
 	js_add_bool(all, "jails", r.jail_works);
 	js_add_int(all, "measured_ms", clk_wall_ms());
@@ -252,7 +237,7 @@ static int run(struct cli *c, const struct cli_args *a)
 	if (!cli_has(a, DOCTOR_REFRESH))
 		all = cached(c);
 	if (!all) {
-		all = measure();
+		all = measure(c);
 		keep(c, all);
 	}
 	print(c, all);

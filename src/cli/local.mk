@@ -12,3 +12,5 @@ sbxsv_LDADD = libcli.a $(CTLCLIENT_LIBS) libsandbox.a libnet.a libtrace.a $(UNIT
 # commands that build jails without a daemon
 libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/exec_unit.h \
 	src/cli/member.c src/cli/member.h src/cli/refusals.c src/cli/refusals.h src/cli/relay.c src/cli/relay.h src/cli/run.c src/cli/run_net.c src/cli/run_net.h
+# what [Limits] can rely on
+libcli_a_SOURCES += src/cli/limits_view.c src/cli/limits_view.h

@@ -1,6 +1,7 @@
 #include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/violation.h"
+#include "sandbox/limits.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -441,6 +442,25 @@ static void print_notify(const struct js *said)
 		       js_int_or(said, "ignored", 0));
 }
 
+/* "Memory=64M, CPU=50%", then what of it is weaker than it says. */
+static void print_limits(const struct js *l)
+{
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT;
+	int64_t n;
+
+	if (js_int(l, "memory_bytes", &n) == 0) {
+		CLEANUP_FREE char *size = limits_size((uint64_t)n);
+
+		strbuf_addf(&b, "Memory=%s", size);
+	}
+	if (js_int(l, "cpu_percent", &n) == 0)
+		strbuf_addf(&b, "%sCPU=%" PRId64 "%%", b.len ? ", " : "", n);
+	if (js_int(l, "tasks", &n) == 0)
+		strbuf_addf(&b, "%sTasks=%" PRId64, b.len ? ", " : "", n);
+	field("limits", b.p);
+	field_list("", js_get(l, "missing"));
+}
+
 static void print_resources(const struct js *app)
 {
 	const struct js *log = js_get(app, "log");
@@ -449,6 +469,7 @@ static void print_resources(const struct js *app)
 
 	if (js_int(app, "memory_bytes", &bytes) == 0 && bytes >= 0)
 		memory = format_bytes((uint64_t)bytes);
+	print_limits(js_get(app, "limits"));
 	field_number("processes", app, "processes");
 	field("memory", memory);
 	field("processor", cpu);

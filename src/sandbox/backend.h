@@ -27,6 +27,7 @@ struct isolation {
 	char *unix_why;      /* NULL without a jail: then nothing is refused */
 	enum audit audit;    /* which calls are looked at */
 	int audit_error;     /* why none are though they should be: an errno; 0 */
+	bool in_group;       /* it is in launch_io.group_fd */
 	struct strv missing; /* best-effort: what the unit asked for and the machine could not give */
 };
 void isolation_finish(struct isolation *i);
@@ -69,6 +70,10 @@ struct launch_io {                          /* fds stay the caller's; the child 
 	bool quiet;
 	/* Write end of a pipe that becomes descriptor 3 of the program; 0: none. */
 	int ready_fd;
+	/* The directory of the control group that the app is put into, and what it limits (CGROUP_*): limits of the plan that
+	 * say so are left to it. 0: none. A group that cannot be entered never fails a launch. */
+	int group_fd;
+	unsigned group_limits;
 	/* A message that came to PLAN_NOTIFY_SOCKET from inside of the jail, from the loop, after on_done. NULL and the errno: one
 	 * that was dropped, because its sender is not of the jail (EPERM) or because it is too long (EMSGSIZE). Needed when the
 	 * plan says notify. It may not destroy the launch. */

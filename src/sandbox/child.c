@@ -122,6 +122,22 @@ void child_stdio(struct child *c)
 		child_fail(c, "stdio", errno, "cannot close the supervisor's files", NULL);
 }
 
+/* Where clone3 could not do it (Linux before 5.7). The descriptor of cgroup.procs is opened by us, still the supervisor's
+ * user, and a task that writes 0 moves itself. */
+void child_group(struct child *c)
+{
+	int fd;
+
+	if (!c->join)
+		return;
+	fd = openat(c->io->group_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (write(fd, "0", 1) == 1)
+		c->msg.got |= GOT_GROUP;
+	(void)close(fd);
+}
+
 /* A hard limit of RLIM_INFINITY means the inherited one. */
 static void limit(struct child *c, int resource, struct rlimit want)
 {
@@ -161,7 +177,8 @@ void child_limits(struct child *c)
 	bool files = false;
 
 	for (size_t i = 0; i < p->n_rlimits; i++) {
-		if (p->rlimits[i].resource == RLIMIT_CORE)
+		if (p->rlimits[i].resource == RLIMIT_CORE ||
+		    ((c->msg.got & GOT_GROUP) && (p->rlimits[i].unless & c->io->group_limits)))
 			continue;
 		files = files || p->rlimits[i].resource == RLIMIT_NOFILE;
 		limit(c, p->rlimits[i].resource, p->rlimits[i].limit);

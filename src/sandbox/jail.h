@@ -22,7 +22,7 @@ struct init_note {
 };
 
 enum { SETUP_FAILED = 0x5501, SETUP_JAIL };
-enum { GOT_SECCOMP = 1, GOT_NESTED_OFF = 2, GOT_NO_NEW_PRIVS = 4, GOT_AUDIT = 8 };
+enum { GOT_SECCOMP = 1, GOT_NESTED_OFF = 2, GOT_NO_NEW_PRIVS = 4, GOT_AUDIT = 8, GOT_GROUP = 16 };
 enum { SETUP_NOTES_MAX = 8 };
 struct setup_note {
 	char step[16];
@@ -49,6 +49,7 @@ struct child {
 	uint64_t unshare;
 	bool as_root; /* the supervisor is root, the app is not */
 	bool helped;  /* the parent writes the maps, then says so */
+	bool join;    /* it is not in its control group yet */
 	struct setup_message msg;
 	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT mount ns, root
 				 * and listener */
@@ -79,6 +80,7 @@ void mounts_shut(struct child *c, size_t i, int from, int to, unsigned attribute
 void resolv_write(int blank);
 void mounts_resolv(struct child *c);
 /* child.c: steps every backend takes */
+void child_group(struct child *c); /* the first step: what it uses from here on is the app's */
 void child_namespaces(struct child *c);
 void child_signals(struct child *c);
 void child_stdio(struct child *c);

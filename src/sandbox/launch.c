@@ -123,8 +123,10 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 	for (uint32_t k = 0; k < m->n_notes && k < SETUP_NOTES_MAX; k++)
 		strv_addf(&i->missing, "%s: %s", m->notes[k].text, strerror(m->notes[k].error));
 	i->audit_error = m->audit_error;
+	i->in_group = m->got & GOT_GROUP;
 	if ((m->got & GOT_AUDIT) && n >= 3) {
-		struct launch_audit a = {.mntns_fd = fds[n - 3], .root_fd = fds[n - 2], .listener_fd = fds[n - 1]};
+		struct launch_audit a = {
+			.mntns_fd = fds[n - 3], .root_fd = fds[n - 2], .listener_fd = fds[n - 1]};
 
 		i->audit = l->audit;
 		n -= 3;
@@ -288,13 +290,20 @@ static void free_argv(char **v)
  * is the supervisor's. sbxsv-init keeps them blocked, so that none sent early is lost. */
 static pid_t clone_child(struct child *c, const struct launch_how *how, int *pidfd, int parent_end)
 {
+	uint64_t flags = how->clone_flags | CLONE_CLEAR_SIGHAND;
 	sigset_t all, old;
 	pid_t pid;
 	int error;
 
 	(void)sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, &old);
-	pid = sys_clone3(how->clone_flags | CLONE_CLEAR_SIGHAND, pidfd);
+	c->msg.got = c->io->group_fd > 0 ? GOT_GROUP : 0;
+	pid = sys_clone3(flags, pidfd, c->io->group_fd);
+	if (pid < 0 && c->io->group_fd > 0 && errno != EAGAIN && errno != ENOMEM) {
+		c->msg.got = 0;
+		c->join = true;
+		pid = sys_clone3(flags, pidfd, 0);
+	}
 	if (pid == 0) {
 		(void)close(parent_end);
 		how->child(c);

@@ -68,6 +68,7 @@ static const struct keep_field isolation_fields[] = {
 	KEEP(isolation, BOOL, no_new_privs), KEEP(isolation, INT, landlock_abi),       KEEP(isolation, BOOL, survivors_possible),
 	KEEP(isolation, BOOL, groups_kept),  KEEP(isolation, BOOL, unix_sockets),      KEEP(isolation, TEXT, unix_why),
 	KEEP(isolation, INT, audit_error),   KEEP(isolation, STRV, missing),
+	KEEP(isolation, BOOL, in_group),
 };
 
 struct js *isolation_save(struct keep *k, const struct isolation *i)

@@ -42,6 +42,7 @@ static void network(struct child *c)
 
 static _Noreturn void linux_child(struct child *c)
 {
+	child_group(c);
 	child_namespaces(c);
 	child_signals(c);
 	if (c->helped) {

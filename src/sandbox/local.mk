@@ -12,6 +12,9 @@ libsandbox_a_SOURCES += src/sandbox/audit.c src/sandbox/audit.h src/sandbox/back
 	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/launch_internal.h src/sandbox/launch_keep.c src/sandbox/linux.c \
 	src/sandbox/linux_ids.c src/sandbox/linux_mounts.c src/sandbox/linux_resolv.c src/sandbox/linux_shut.c src/sandbox/none.c src/sandbox/probe.c src/sandbox/seccomp.c \
 	src/sandbox/seccomp.h src/sandbox/sys.h
+# control groups
+libsandbox_a_SOURCES += src/sandbox/cgroup.c src/sandbox/cgroup.h src/sandbox/cgroup_group.c src/sandbox/cgroup_internal.h \
+	src/sandbox/cgroup_text.c src/sandbox/limits.c src/sandbox/limits.h
 
 # The system call filters are built by libseccomp while the project is built, see seccomp.c.
 FILTER_SOURCES = src/sandbox/seccomp_rules.c src/sandbox/seccomp.h

@@ -10,6 +10,7 @@
 
 static _Noreturn void none_child(struct child *c)
 {
+	child_group(c);
 	child_signals(c);
 	child_core(c);
 	child_limits(c);

@@ -7,6 +7,7 @@
 #include "sandbox/plan_internal.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "sandbox/cgroup.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,8 +120,16 @@ static void limits(struct plan_ctx *c)
 		limit(c->plan, RLIMIT_NOFILE, 1024, RLIM_INFINITY);
 	/* Counted per user namespace since Linux 5.14 (kernel/ucount.c), so it counts the app's processes
 	 * alone. */
-	if (u->limit_tasks)
+	if (u->limit_tasks) {
 		limit(c->plan, RLIMIT_NPROC, u->limit_tasks, u->limit_tasks);
+		c->plan->rlimits[c->plan->n_rlimits - 1].unless = CGROUP_PIDS;
+	}
+	/* Of each process by itself: what it may write to and nobody shares (setrlimit(2); since Linux 4.7 private mappings
+	 * count). Never RLIMIT_AS: runtimes reserve address space by the gigabyte and do not use it. */
+	if (u->limit_memory) {
+		limit(c->plan, RLIMIT_DATA, u->limit_memory, u->limit_memory);
+		c->plan->rlimits[c->plan->n_rlimits - 1].unless = CGROUP_MEMORY;
+	}
 }
 
 /* Hide= wins over what is granted below it. What the app cannot be without, its own directories and its

@@ -155,6 +155,7 @@ struct plan {
 		int resource;
 		struct rlimit limit; /* rlim_max RLIM_INFINITY: the inherited hard limit stays, rlim_cur is
 					capped to it */
+		unsigned unless;     /* CGROUP_*: a control group that limits this makes it needless */
 	} rlimits[PLAN_RLIMITS_MAX];
 	size_t n_rlimits;
 	int nice;

@@ -18,6 +18,8 @@ static const char *limit_name(int resource)
 		return "core";
 	case RLIMIT_NOFILE:
 		return "nofile";
+	case RLIMIT_DATA:
+		return "data";
 	case RLIMIT_NPROC:
 		return "nproc";
 	default:

@@ -21,6 +21,9 @@
 #ifndef CLONE_PIDFD
 #define CLONE_PIDFD 0x00001000
 #endif
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL /* 5.7 */
+#endif
 
 /* include/uapi/linux/mount.h, kernel 5.2 and 5.12 */
 #define SYS_OPEN_TREE_CLONE         1u
@@ -42,9 +45,11 @@
 struct sys_mount_attr { /* struct mount_attr */
 	uint64_t set, clear, propagation, userns_fd;
 };
-struct sys_clone_args { /* struct clone_args, the first version (64 bytes) */
+struct sys_clone_args { /* struct clone_args: the first version (64 bytes), and what Linux 5.5 and 5.7 added */
 	uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
+	uint64_t set_tid, set_tid_size, cgroup;
 };
+#define SYS_CLONE_ARGS_FIRST offsetof(struct sys_clone_args, set_tid)
 
 static inline int sys_open_tree(int dir, const char *path, unsigned flags)
 {
@@ -85,11 +90,13 @@ static inline int sys_close_range(unsigned first)
 {
 	return (int)syscall(436, first, ~0u, 0);
 }
-static inline pid_t sys_clone3(uint64_t flags, int *pidfd)
+/* group: a directory of cgroup v2 that the child begins in; 0: ours. */
+static inline pid_t sys_clone3(uint64_t flags, int *pidfd, int group)
 {
-	struct sys_clone_args a = { .flags = flags | CLONE_PIDFD,
+	struct sys_clone_args a = { .flags = flags | CLONE_PIDFD | (group > 0 ? CLONE_INTO_CGROUP : 0),
 				    .pidfd = (uint64_t)(uintptr_t)pidfd,
-				    .exit_signal = SIGCHLD };
+				    .exit_signal = SIGCHLD,
+				    .cgroup = group > 0 ? (uint64_t)group : 0 };
 
-	return (pid_t)syscall(435, &a, sizeof a);
+	return (pid_t)syscall(435, &a, group > 0 ? sizeof a : SYS_CLONE_ARGS_FIRST);
 }

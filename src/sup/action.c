@@ -70,10 +70,15 @@ bool app_exit_is_success(const struct unit *u, int status)
 
 void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap)
 {
+	CLEANUP_FREE char *limit = limits_text(x);
+	const char *sep = limit ? ": " : "";
+
 	if (WIFSIGNALED(x->status))
-		(void)snprintf(buf, cap, "was killed by %s", signal_name(WTERMSIG(x->status)));
+		(void)snprintf(buf, cap, "was killed by %s%s%s", signal_name(WTERMSIG(x->status)), sep,
+			       limit ? limit : "");
 	else
-		(void)snprintf(buf, cap, "exited with status %d", WEXITSTATUS(x->status));
+		(void)snprintf(buf, cap, "exited with status %d%s%s", WEXITSTATUS(x->status), sep,
+			       limit ? limit : "");
 }
 
 static bool policy_wants_more(const struct unit *u, bool success)
@@ -148,7 +153,7 @@ static enum app_event ended_by_itself(struct app *a, const char *cause)
 enum app_event action_verdict(struct app *a)
 {
 	CLEANUP_FREE char *cause = NULL, *hint = NULL;
-	char text[80];
+	char text[160];
 	bool success;
 
 	restart_ended(&a->restart, a->ready_ms ? clk_mono_ms() - a->ready_ms : 0);
@@ -161,13 +166,13 @@ enum app_event action_verdict(struct app *a)
 	}
 	success = app_exit_is_success(a->unit, a->last_exit.status);
 	app_text_of_exit(&a->last_exit, text, sizeof text);
-	cause = xasprintf("%s after %lld ms%s", text, (long long)a->last_exit.after_ms,
-			  a->ready_ms ? "" : ", before it was ready");
+	cause = xasprintf("%s%safter %lld ms%s", text, a->last_exit.limit ? ", " : " ",
+			  (long long)a->last_exit.after_ms, a->ready_ms ? "" : ", before it was ready");
 	if (success && !policy_wants_more(a->unit, success)) {
 		app_say(a, "", "%s", cause);
 		return session_is(a) ? ended_by_itself(a, cause) : EV_DOWN;
 	}
-	return retry(a, cause, "");
+	return retry(a, cause, limits_hint(&a->last_exit));
 }
 
 /* --- stopping --- */
@@ -208,7 +213,7 @@ static void tell_to_end(struct app *a)
 }
 
 /*
- * SIGKILL. Of a jail it is enough to kill pid 1. Without one, what runs below our init is killed and the init
+ * SIGKILL. A control group dies as a whole. Of a jail it is enough to kill pid 1. Without one, what runs below our init is killed and the init
  * then ends by itself, having killed what it adopted; killing it first would let all that loose. `again`: it
  * did not.
  */
@@ -216,6 +221,8 @@ void app_kill(struct app *a, bool again)
 {
 	stdio_kill(a);
 	if (!a->launch || a->reaped)
+		return;
+	if (limits_kill(a) && !again)
 		return;
 	if (a->no_jail && a->up)
 		strays_kill_below(a->pid);

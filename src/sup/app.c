@@ -71,6 +71,8 @@ void app_free(struct app *a)
 	restart_finish(&a->restart);
 	free(a->launch_error);
 	free(a->run_user);
+	free(a->group_error);
+	free(a->group);
 	free(a->capture);
 	free(a->caught);
 	strv_clear(&a->hidden);

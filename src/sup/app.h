@@ -23,6 +23,7 @@
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
  *   stdio.c     instances of Mode=stdio that clients started
+ *   limits.c    control groups
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused
  *   session.c   Mode=session: started by the first client, stopped when nobody uses it
@@ -47,6 +48,7 @@
 #define APP_LISTEN_BACKLOG  256   /* connections that wait while an app starts, see doc/design.md section 5 */
 #define APP_BACKOFF_HOLD_MS 10000 /* in backoff they wait for so long, then they are reset */
 
+struct cgroup_tree;
 struct health;
 struct judge;
 struct notices;
@@ -74,9 +76,13 @@ struct loopback { /* a Loopback= port of a jail */
 	char *app; /* app:NAME; NULL: a number */
 };
 
+enum limit_kind { LIMIT_NONE, LIMIT_MEMORY, LIMIT_MACHINE_MEMORY, LIMIT_CPU_TIME, LIMIT_FILE_SIZE };
+
 struct last_exit {
 	bool known;
 	int status; /* as waitpid(2) gives it */
+	enum limit_kind limit; /* what killed it, when that was a limit */
+	uint64_t limit_bytes;
 	int64_t at_wall_ms, after_ms;
 };
 
@@ -128,6 +134,9 @@ struct app {
 	struct ready *ready;
 	struct health *health;   /* checks of this process; NULL: none */
 	struct notices *notices; /* what this process says of itself; NULL: nothing is listened to */
+	char *group;                /* its control group; NULL: none. Survives an upgrade, as the next two */
+	unsigned group_limits;      /* CGROUP_*: what that enforces */
+	char *group_error;          /* what of it could not be had; NULL */
 	bool judged;                /* what it was refused is known */
 	bool audit_harder;          /* the attempt before this one failed soon */
 	struct observer *observer;  /* of its calls; NULL: none */
@@ -189,6 +198,10 @@ struct sup {
 	int64_t started_ms, started_wall_ms;
 	char **environ;
 
+	struct cgroup_tree *groups;
+	struct strv graves; /* groups that are to be removed when they are empty */
+	struct loop_timer grave_timer;
+	int64_t grave_ms;
 	struct plan_memo *memo; /* while several apps are started in one go, see batch_begin() */
 	struct queued *queue;
 	size_t queue_n, queue_cap, queue_at;
@@ -414,6 +427,22 @@ void stdio_restore(struct keep *k, const struct js *list, struct app *a);
 void stdio_go_on(struct app *a); /* those whose connection was not kept are gone */
 void stdio_status(const struct app *a, struct js *o);             /* adds to it */
 bool stdio_usage(const struct app *a, struct usage *ret); /* of all; false: no jail yet */
+
+/* limits.c */
+void limits_init(struct sup *s); /* before the first child: it may have to move, and they with it */
+void limits_restore(struct keep *k, const struct js *o, struct sup *s);
+void limits_finish(struct sup *s);
+void limits_prepare(struct app *a, bool jailed, struct launch_io *io); /* io->group_fd is the caller's to close */
+void limits_attach(struct app *a);
+bool limits_kill(struct app *a);  /* all of it at once; false: it has no group */
+void limits_ended(struct app *a); /* was it a limit? */
+void limits_release(struct app *a);
+char *limits_text(const struct last_exit *x);       /* owned by caller; NULL: it was none */
+const char *limits_word(const struct last_exit *x); /* for events; NULL */
+const char *limits_hint(const struct last_exit *x); /* "" */
+bool limits_usage(const struct app *a, struct usage *ret);
+struct js *limits_status(const struct app *a); /* NULL: it has none */
+struct js *limits_machine(const struct sup *s);
 
 /* status.c */
 void status_emit_state(struct app *a, enum app_state from);

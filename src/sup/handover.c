@@ -12,6 +12,7 @@
  */
 #include "sup/app.h"
 #include "base/log.h"
+#include "sandbox/cgroup.h"
 #include "trace/refused.h"
 
 static const struct keep_field app_fields[] = {
@@ -29,10 +30,12 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, BOOL, reaches_out),	KEEP(app, TIMER, live_timer),	KEEP(app, TEXT, reason),
 	KEEP(app, BOOL, stuck),		KEEP(app, TEXT, because),
 	KEEP(app, TEXT, hint),		KEEP(app, UINT, instance_number),
+	KEEP(app, TEXT, group),		KEEP(app, UINT, group_limits),	KEEP(app, TEXT, group_error),
 };
 static const struct keep_field restart_fields[] = {KEEP(restart, UINT, failures), KEEP(restart, UINT, shorts)};
 static const struct keep_field exit_fields[] = {KEEP(last_exit, INT, status), KEEP(last_exit, I64, at_wall_ms),
-						KEEP(last_exit, I64, after_ms)};
+						KEEP(last_exit, I64, after_ms), KEEP(last_exit, INT, limit),
+						KEEP(last_exit, U64, limit_bytes)};
 static const struct keep_field listener_fields[] = {
 	KEEP(listener, U16, host_port), KEEP(listener, U16, app_port), KEEP(listener, TEXT, address),
 	KEEP(listener, FD, fd),		KEEP(listener, TEXT, holder),  KEEP(listener, BOOL, by_app),
@@ -46,6 +49,7 @@ static const struct keep_field process_fields[] = {KEEP(instance_process, TEXT, 
 static const struct keep_field sup_fields[] = {
 	KEEP(sup, U64, proxy_restarts), KEEP(sup, I64, started_ms),    KEEP(sup, I64, started_wall_ms),
 	KEEP(sup, BOOL, record_failed), KEEP(sup, BOOL, any_unjailed), KEEP(sup, UINT, upgrades),
+	KEEP(sup, STRV, graves),	KEEP(sup, TIMER, grave_timer), KEEP(sup, I64, grave_ms),
 };
 
 /* --- an array of structs --- */
@@ -269,6 +273,7 @@ struct js *handover_save(struct keep *k, const struct sup *s)
 		js_push_int(reclaimed, s->reclaimed[i]);
 	js_add(o, "reclaimed", reclaimed);
 	js_add(o, "events", events_save(k, s->events));
+	js_add(o, "groups", cgroup_save(k, s->groups));
 	keep_js(k, o, "proxy", proxyctl_save(k, s->proxy));
 	add_if(o, "watch", watch_save(k, s->watch));
 	for (const struct app *a = s->apps; a; a = a->next) {

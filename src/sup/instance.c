@@ -32,6 +32,7 @@ void instance_record_finish(struct instance_record *r)
 	for (size_t i = 0; i < r->n; i++)
 		free(r->v[i].app);
 	free(r->v);
+	free(r->group);
 	memset(r, 0, sizeof *r);
 }
 
@@ -134,6 +135,8 @@ int instance_write(const char *state_dir, const struct instance_record *r, struc
 		js_push(list, p);
 	}
 	js_add(j, "processes", list);
+	if (r->group)
+		js_add_str(j, "group", r->group);
 	text = js_print(j);
 	if (dir < 0)
 		return err_sys(e, errno, "%s", state_dir);
@@ -176,6 +179,7 @@ void instance_read(const char *state_dir, struct instance_record *ret)
 	boot_id(boot, sizeof boot);
 	if (!j || !boot[0] || !str_eq(js_str(j, "boot"), boot))
 		return;
+	ret->group = xstrdup(js_str(j, "group"));
 	for (const struct js *p = js_first(js_get(j, "processes")); p; p = js_next(p)) {
 		int64_t pid = js_int_or(p, "pid", 0), start = js_int_or(p, "start", 0);
 

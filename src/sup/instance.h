@@ -26,6 +26,7 @@ struct instance_process {
 struct instance_record {
 	struct instance_process *v;
 	size_t n, cap;
+	char *group; /* its control groups; NULL */
 };
 void instance_record_add(struct instance_record *r, const char *app, pid_t pid, uint64_t start, bool jailed);
 void instance_record_finish(struct instance_record *r);

@@ -6,3 +6,4 @@ libsup_a_SOURCES = \
 	src/sup/listener.c src/sup/order.c src/sup/newcomers.c src/sup/reclaim.c src/sup/command.c src/sup/reload.c src/sup/watch.c src/sup/shutdown.c \
 	src/sup/instance.h src/sup/instance.c src/sup/status.c src/sup/health.c src/sup/notify.c src/sup/session.c src/sup/shortage.c src/sup/stdio.c src/sup/strays.c src/sup/violations.c
 libsup_a_SOURCES += src/sup/upgrade.c src/sup/handover.c
+libsup_a_SOURCES += src/sup/limits.c

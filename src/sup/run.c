@@ -155,6 +155,7 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		a->isolation = done->isolation;
 		memset(&done->isolation, 0, sizeof done->isolation);
 		a->isolation_known = true;
+		limits_attach(a);
 		a->up = true;
 		a->up_ms = clk_mono_ms();
 		a->diag_fd = TAKE_FD(done->diag_fd);
@@ -228,7 +229,7 @@ static struct plan *make_plan(struct app *a, struct err **e)
 
 static int start_process(struct app *a, const struct backend *b, const struct plan *p, struct err **e)
 {
-	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1, ready = -1;
+	CLEANUP_FD int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), out = -1, ready = -1, group = -1;
 	struct launch_io io = {.init_fd = a->sup->init_fd,
 			       .supervisor_pidfd = a->sup->self_pidfd,
 			       .new_session = true,
@@ -256,6 +257,9 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 		return -1;
 	if (io.ready_fd > 0)
 		ready = io.ready_fd;
+	limits_prepare(a, b != &backend_none, &io);
+	if (io.group_fd > 0)
+		group = io.group_fd;
 	violations_plan(a, p);
 	a->launch_done = a->reaped = a->up = a->judged = false;
 	a->short_of = 0;
@@ -398,6 +402,7 @@ void run_release(struct app *a)
 	health_release(a);
 	network_detach(a);
 	violations_release(a);
+	limits_release(a);
 	fd_close_many(&a->diag_fd, 1);
 	launch_destroy(a->launch);
 	a->launch = NULL;
@@ -418,7 +423,7 @@ static void on_judged(void *data)
 static void ended(struct app *a)
 {
 	enum app_event verdict;
-	char text[80];
+	char text[160];
 
 	if (!a->judged) { /* what it was refused belongs to the reason of its end */
 		a->judged = true;
@@ -428,6 +433,7 @@ static void ended(struct app *a)
 	/* The init's own status cannot tell "killed by signal 9" from "exit 137". */
 	if (a->up)
 		(void)launch_exit_status(a->launch, &a->last_exit.status);
+	limits_ended(a);
 	logs_drain(a->logs);
 	if (a->up) {
 		app_text_of_exit(&a->last_exit, text, sizeof text);

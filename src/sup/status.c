@@ -47,12 +47,14 @@ static void add_status(struct js *o, const struct last_exit *x)
 		js_add_str(o, "signal", signal_name(WTERMSIG(x->status)));
 	else
 		js_add_int(o, "code", WEXITSTATUS(x->status));
+	if (limits_word(x))
+		js_add_str(o, "limit", limits_word(x));
 }
 
 void status_emit_exit(struct app *a)
 {
 	struct js *ev = js_obj();
-	char text[80];
+	char text[160];
 
 	app_text_of_exit(&a->last_exit, text, sizeof text);
 	js_add_str(ev, "type", "exit");
@@ -186,9 +188,8 @@ static struct js *short_status(const struct app *a, bool full)
 	if (session)
 		js_add(o, "session", session);
 	js_add_bool(o, "restart_needed",
-		    app_alive(a) &&
-			    ((a->newest && !a->broken) || a->sees_newcomer || network_restart_needed(a) ||
-			     stdio_outdated(a)));
+		    app_alive(a) && ((a->newest && !a->broken) || a->sees_newcomer ||
+				     network_restart_needed(a) || stdio_outdated(a)));
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);
@@ -319,7 +320,9 @@ static void add_usage(struct js *o, const struct app *a)
 {
 	struct usage use;
 
-	if (a->instances ? !stdio_usage(a, &use) : !a->launch || a->reaped || usage_read(a->pid, &use) < 0)
+	if (a->instances
+		    ? !stdio_usage(a, &use)
+		    : !a->launch || a->reaped || (!limits_usage(a, &use) && usage_read(a->pid, &use) < 0))
 		return;
 	js_add_int(o, "processes", use.processes);
 	js_add_int(o, "memory_bytes", (int64_t)use.rss_bytes);
@@ -336,7 +339,7 @@ static const char *const gate_names[] = {
 struct js *sup_app_status(struct sup *s, const char *name)
 {
 	struct app *a = app_find(s, name);
-	struct js *o, *denied, *said, *health;
+	struct js *o, *denied, *said, *health, *limits;
 
 	if (!a && sup_has_app(s, name)) /* just written */
 		a = app_find(s, name);
@@ -361,6 +364,9 @@ struct js *sup_app_status(struct sup *s, const char *name)
 	health = health_status(a);
 	if (health)
 		js_add(o, "health", health);
+	limits = limits_status(a);
+	if (limits)
+		js_add(o, "limits", limits);
 	add_usage(o, a);
 	if (a->logs)
 		add_log(o, a->logs);
@@ -404,6 +410,7 @@ static struct js *supervisor_js(struct sup *s)
 	js_add_str(ev, "path", events_path(s->events));
 	js_add_int(ev, "dropped", (int64_t)events_dropped(s->events));
 	js_add(o, "events", ev);
+	js_add(o, "limits", limits_machine(s));
 	js_add_int(o, "fds", sup_count_fds());
 	return o;
 }

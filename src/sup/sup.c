@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "config.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/identity.h"
 #include "trace/refused.h"
 #include <errno.h>
@@ -24,6 +25,7 @@ static void on_record(struct loop_defer *w)
 	for (const struct app *a = s->apps; a; a = a->next)
 		if (a->launch && !a->reaped)
 			instance_record_add(&r, a->name, a->pid, a->pid_start, !a->no_jail);
+	r.group = xstrdup(cgroup_base(s->groups));
 	/* A record that cannot be written costs the next start its wait, nothing else: say it once in a row.
 	 */
 	if (instance_write(s->dirs->state, &r, &e) == 0)
@@ -191,6 +193,7 @@ struct sup *sup_create(struct loop *l, const struct sup_config *c, struct err **
 		goto failed;
 	instance_read(s->dirs->state, &s->remains);
 	(void)instance_await(&s->remains, INSTANCE_WAIT_MS);
+	limits_init(s);
 	s->refused = refused_create();
 	s->events = events_create(l, s->dirs->state, e);
 	if (!s->events || start_proxy(s, c->proxy_program, NULL, NULL, e) < 0)
@@ -226,6 +229,7 @@ struct sup *sup_restore(struct loop *l, const struct sup_config *c, struct keep 
 	handover_conf(k, o, s);
 	if (open_programs(s, c, e) < 0)
 		goto failed;
+	limits_restore(k, js_get(o, "groups"), s);
 	s->refused = refused_create();
 	s->events = events_restore(k, js_get(o, "events"), l, s->dirs->state);
 	if (start_proxy(s, c->proxy_program, k, proxy, e) < 0)
@@ -289,6 +293,8 @@ void sup_destroy(struct sup *s)
 	loop_defer_stop(&s->record_defer);
 	loop_timer_stop(&s->kill_timer);
 	loop_signal_stop(&s->child_signal);
+	if (s->groups)
+		limits_finish(s);
 	events_destroy(s->events);
 	refused_destroy(s->refused);
 	conf_finish(&s->conf);

@@ -137,8 +137,8 @@ static const struct unit_key unit_rows[] = {
 	U("Network", "UpstreamProxy", K_PROXY_URL, upstream_proxy, "", "proxy that allowed connections go through", LIVE),
 	U("Network", "NoProxy", K_NO_PROXY, no_proxy, "", "host, address or network reached without UpstreamProxy=", LIST, LIVE),
 
-	U("Limits", "Memory", K_SIZE, limit_memory, "(no limit)", "memory of the whole app", LATER, RANGE(1048576, 0)),
-	U("Limits", "CPU", K_CPU, limit_cpu_percent, "(no limit)", "share of one processor", LATER),
+	U("Limits", "Memory", K_SIZE, limit_memory, "(no limit)", "memory of the whole app", RANGE(1048576, 0)),
+	U("Limits", "CPU", K_CPU, limit_cpu_percent, "(no limit)", "share of one processor"),
 	U("Limits", "Tasks", K_COUNT, limit_tasks, "(no limit)", "processes and threads", RANGE(1, 4194304)),
 	U("Limits", "OpenFiles", K_COUNT, limit_open_files, "(no limit)", "open files a process", RANGE(16, 1048576)),
 	U("Limits", "Core", K_SIZE, limit_core, "0", "size of a core dump"),

@@ -277,3 +277,11 @@ endif
 test_refused_SOURCES = tests/unit/test_refused.c
 test_refused_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_refused_LDADD = libtrace.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_cgroup
+TESTS += test_cgroup
+endif
+test_cgroup_SOURCES = tests/unit/test_cgroup.c
+test_cgroup_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_cgroup_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)

@@ -392,7 +392,7 @@ static void test_every_key(void **state)
 static void test_not_in_force(void **state)
 {
 	CLEANUP_UNIT struct unit *u =
-		good(BASE LISTEN "Ask=yes\n#\n[Limits]\nMemory=1G\n");
+		good(BASE LISTEN "Ask=yes\n#\n[Audit]\nTrace=yes\n");
 	CLEANUP_UNIT struct unit *session =
 		good(BASE LISTEN "[App]\nMode=session\n[Session]\nIdleTimeout=5s\nIdleBy=traffic\n");
 	CLEANUP_UNIT struct unit *backend = good(BASE "[Sandbox]\nBackend=bwrap\n");
@@ -408,7 +408,7 @@ static void test_not_in_force(void **state)
 	(void)state;
 	assert_int_equal(u->not_in_force.n, 2);
 	assert_string_equal(u->not_in_force.v[0], "t.app:6 [Network] Ask= is read but not in force yet");
-	assert_string_equal(u->not_in_force.v[1], "t.app:9 [Limits] Memory= is read but not in force yet");
+	assert_string_equal(u->not_in_force.v[1], "t.app:9 [Audit] Trace= is read but not in force yet");
 	assert_null(unit_not_startable(u));
 	assert_null(why);
 	assert_int_equal(session->not_in_force.n, 0);
