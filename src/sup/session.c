@@ -27,8 +27,11 @@
 #include "sup/app.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include <fcntl.h>
+#include <sys/resource.h>
 
 #define HOLD_AGAIN_MS 1000 /* ports that could not be had because the machine is short of something */
+#define FDS_LEFT      32   /* for the control socket and a start */
 #define USED_MS       1000 /* it was ready for so long: ending by itself is no failure, however often */
 #define EARLY_MS      5    /* clocks of two processes read one after the other */
 
@@ -39,11 +42,29 @@ bool session_is(const struct app *a)
 
 /* --- idle --- */
 
+/* Idle apps would take every descriptor there is, and leave none for a person to ask, or for one of them to start. The
+ * kernel gives the lowest free number. */
+static bool have_room(const struct app *a)
+{
+	CLEANUP_FD int fd = fcntl(a->sup->self_pidfd, F_DUPFD_CLOEXEC, 0);
+	struct rlimit limit = {0};
+
+	return fd >= 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)fd + FDS_LEFT < limit.rlim_cur;
+}
+
 void session_hold(struct app *a)
 {
 	loop_timer_stop(&a->timer);
 	reclaim_stop(a);
-	run_begin(a);
+	if (a->n_listeners || have_room(a)) {
+		run_begin(a);
+		return;
+	}
+	app_say(a,
+		"this may pass: it is tried again by itself; a higher limit helps: ulimit -n, LimitNOFILE= "
+		"of systemd",
+		"its ports are not held: too many open files");
+	app_event(a, EV_SHORT);
 }
 
 void session_held(struct app *a)
