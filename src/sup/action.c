@@ -34,7 +34,10 @@ static void gate_timer_fired(struct loop_timer *w)
 {
 	struct app *a = w->data;
 
-	network_gate(a);
+	if (a->state == APP_IDLE)
+		session_wanted(a);
+	else
+		network_gate(a);
 }
 
 void action_init(struct app *a)
