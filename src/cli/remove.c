@@ -101,6 +101,7 @@ static int unit_files(struct cli *c, const char *name)
 static int one(struct cli *c, const char *name, bool purge)
 {
 	CLEANUP_FREE char *logs = xasprintf("%s/logs", c->dirs.state),
+			  *prepared = xasprintf("%s/prepared/%s", c->dirs.state, name),
 			  *file = xasprintf("%s/%s.app", c->dirs.apps, name);
 	int code = units_there(c, name), more;
 
@@ -116,6 +117,8 @@ static int one(struct cli *c, const char *name, bool purge)
 	code = code ? code : more;
 	if (code == CLI_OK && purge)
 		code = empty(AT_FDCWD, logs, logs, is_log, name, false);
+	if (code == CLI_OK && purge)
+		(void)unlink(prepared);
 	return code;
 }
 

@@ -5,7 +5,12 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { OPT_ALL = CLI_LONG, OPT_NO_WAIT };
+enum { OPT_ALL = CLI_LONG, OPT_NO_WAIT, OPT_PREPARE };
+
+struct how {
+	const char *verb;
+	bool wait, prepare;
+};
 
 /* One block an app: lines that go on with it are indented. */
 static void complain(const char *text)
@@ -23,10 +28,10 @@ static void complain(const char *text)
 	}
 }
 
-static int one(struct ctl_client *cl, const char *verb, const char *app, bool wait)
+static int one(struct ctl_client *cl, const struct how *h, const char *app)
 {
-	CLEANUP_FREE char *path = str_eq(app, "*") ? xasprintf("/v1/apps/*/%s", verb) : NULL,
-			  *suffix = xasprintf("/%s", verb);
+	CLEANUP_FREE char *path = str_eq(app, "*") ? xasprintf("/v1/apps/*/%s", h->verb) : NULL,
+			  *suffix = xasprintf("/%s", h->verb);
 	CLEANUP_JS struct js *body = js_obj(), *reply = NULL;
 	const char *text;
 	int64_t result;
@@ -36,7 +41,9 @@ static int one(struct ctl_client *cl, const char *verb, const char *app, bool wa
 		path = remote_app_path(app, suffix);
 	if (!path)
 		return CLI_NO_APP;
-	js_add_bool(body, "wait", wait);
+	js_add_bool(body, "wait", h->wait);
+	if (h->prepare)
+		js_add_bool(body, "prepare", true);
 	code = remote_call(cl, "POST", path, body, &reply);
 	if (code)
 		return code;
@@ -54,13 +61,13 @@ static int one(struct ctl_client *cl, const char *verb, const char *app, bool wa
 /* Several apps: each request waits for its app, so each has a process and a connection of its own. */
 #define AT_ONCE_MAX 16
 
-static int child(struct cli *c, const struct command *cmd, const char *verb, const char *app)
+static int child(struct cli *c, const struct command *cmd, const struct how *h, const char *app)
 {
 	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
-	int code =
-		str_eq(app, "*") ? cli_usage(cmd, "%s: for all apps, give --all", verb) : remote_open(c, &cl);
+	int code = str_eq(app, "*") ? cli_usage(cmd, "%s: for all apps, give --all", h->verb)
+				    : remote_open(c, &cl);
 
-	return code ? code : one(cl, verb, app, true);
+	return code ? code : one(cl, h, app);
 }
 
 static void reap(int *worst)
@@ -74,7 +81,7 @@ static void reap(int *worst)
 		*worst = code;
 }
 
-static int at_once(struct cli *c, const struct command *cmd, const char *verb, const struct cli_args *a)
+static int at_once(struct cli *c, const struct command *cmd, const struct how *h, const struct cli_args *a)
 {
 	int worst = CLI_OK, running = 0;
 
@@ -88,13 +95,13 @@ static int at_once(struct cli *c, const struct command *cmd, const char *verb, c
 		(void)fflush(NULL);
 		pid = fork();
 		if (pid == 0) {
-			int code = child(c, cmd, verb, a->rest[i]);
+			int code = child(c, cmd, h, a->rest[i]);
 
 			(void)fflush(stdout);
 			_exit(code);
 		}
 		if (pid < 0) { /* one after another, then */
-			int code = child(c, cmd, verb, a->rest[i]);
+			int code = child(c, cmd, h, a->rest[i]);
 
 			worst = code > worst ? code : worst;
 			continue;
@@ -109,7 +116,8 @@ static int at_once(struct cli *c, const struct command *cmd, const char *verb, c
 static int for_apps(struct cli *c, const struct command *cmd, const char *verb, const struct cli_args *a)
 {
 	CLEANUP_CTL_CLIENT struct ctl_client *cl = NULL;
-	bool all = cli_has(a, OPT_ALL), wait = !cli_has(a, OPT_NO_WAIT);
+	const struct how h = {verb, !cli_has(a, OPT_NO_WAIT), cli_has(a, OPT_PREPARE)};
+	bool all = cli_has(a, OPT_ALL);
 	int code, worst = CLI_OK;
 
 	if (all == (a->n_rest > 0))
@@ -118,13 +126,13 @@ static int for_apps(struct cli *c, const struct command *cmd, const char *verb, 
 	if (code)
 		return code;
 	if (all)
-		return one(cl, verb, "*", wait);
-	if (a->n_rest > 1 && wait)
-		return at_once(c, cmd, verb, a);
+		return one(cl, &h, "*");
+	if (a->n_rest > 1 && h.wait)
+		return at_once(c, cmd, &h, a);
 	for (int i = 0; i < a->n_rest; i++) {
 		/* "*" typed by a person is no name: --all is said in words */
 		code = str_eq(a->rest[i], "*") ? cli_usage(cmd, "%s: for all apps, give --all", verb)
-					       : one(cl, verb, a->rest[i], wait);
+					       : one(cl, &h, a->rest[i]);
 		if (code > worst)
 			worst = code;
 	}
@@ -151,12 +159,18 @@ static const struct cli_option options[] = {
 	{OPT_NO_WAIT, "no-wait", NULL, "do not wait for the result"},
 	{0, NULL, NULL, NULL},
 };
+static const struct cli_option start_options[] = {
+	{OPT_ALL, "all", NULL, "all apps"},
+	{OPT_NO_WAIT, "no-wait", NULL, "do not wait for the result"},
+	{OPT_PREPARE, "prepare", NULL, "run [Prepare] again, whatever its files are"},
+	{0, NULL, NULL, NULL},
+};
 
 const struct command cmd_start = {
 	.name = "start",
-	.usage = "start APP...|--all [--no-wait]",
+	.usage = "start APP...|--all [--no-wait] [--prepare]",
 	.help = "start apps and wait until they are ready; resets a start limit",
-	.options = options,
+	.options = start_options,
 	.fn = start,
 };
 const struct command cmd_stop = {
@@ -168,8 +182,8 @@ const struct command cmd_stop = {
 };
 const struct command cmd_restart = {
 	.name = "restart",
-	.usage = "restart APP...|--all [--no-wait]",
+	.usage = "restart APP...|--all [--no-wait] [--prepare]",
 	.help = "stop and start; connections to the app's ports wait meanwhile",
-	.options = options,
+	.options = start_options,
 	.fn = restart,
 };

@@ -81,6 +81,9 @@ static char *note_of(const struct js *app)
 		strbuf_addf(&b, "%snext start in %s", b.len ? "; " : "", next);
 	if (use)
 		strbuf_addf(&b, "%s%s", b.len ? "; " : "", use);
+	if (js_get(app, "preparing"))
+		strbuf_addf(&b, "%spreparing: %s", b.len ? "; " : "",
+			    js_str(js_get(app, "preparing"), "command"));
 	if (js_len(js_get(app, "instances")))
 		strbuf_addf(&b, "%s%zu instance%s", b.len ? "; " : "", js_len(js_get(app, "instances")),
 			    js_len(js_get(app, "instances")) == 1 ? "" : "s");
@@ -519,6 +522,7 @@ static void print_life(const struct js *app)
 	field("next start in", next);
 	field_number("pid", app, "pid");
 	field("uptime", uptime);
+	field("preparing", js_str(js_get(app, "preparing"), "command"));
 	print_instances(js_get(app, "instances"));
 	field_number("launches", app, "launches");
 	if (text) {

@@ -132,6 +132,8 @@ static enum MHD_Result command(struct request *r)
 	if (app && !sup_has_app(r->ctl->sup, app))
 		return no_app(r);
 	op = op_create(r);
+	if (r->call.prepare)
+		sup_prepare_again(r->ctl->sup, app);
 	sup_command(r->ctl->sup, verb, app, r->call.wait, on_done, op);
 	return op_answer(op);
 }

@@ -13,6 +13,7 @@
 /* What each operation takes. NAME in a path stands for one segment. */
 static const char *const no_words[] = {NULL};
 static const char *const wait_words[] = {"wait", NULL};
+static const char *const start_words[] = {"wait", "prepare", NULL};
 static const char *const kill_words[] = {"signal", NULL};
 static const char *const status_words[] = {"usage", NULL};
 static const char *const rule_words[] = {"host", "for_ms", "saved", NULL};
@@ -30,9 +31,9 @@ static const struct route {
 	{CTL_VERSION, "GET", "/v1/version", no_words, no_words, false},
 	{CTL_STATUS, "GET", "/v1/status", status_words, no_words, false},
 	{CTL_APP, "GET", "/v1/apps/NAME", no_words, no_words, false},
-	{CTL_START, "POST", "/v1/apps/NAME/start", no_words, wait_words, true},
+	{CTL_START, "POST", "/v1/apps/NAME/start", no_words, start_words, true},
 	{CTL_STOP, "POST", "/v1/apps/NAME/stop", no_words, wait_words, true},
-	{CTL_RESTART, "POST", "/v1/apps/NAME/restart", no_words, wait_words, true},
+	{CTL_RESTART, "POST", "/v1/apps/NAME/restart", no_words, start_words, true},
 	{CTL_KILL, "POST", "/v1/apps/NAME/kill", no_words, kill_words, false},
 	{CTL_ALLOW, "POST", "/v1/apps/NAME/allow", no_words, rule_words, false},
 	{CTL_DENY, "POST", "/v1/apps/NAME/deny", no_words, rule_words, false},
@@ -211,6 +212,8 @@ static int body_value(struct ctl_call *c, const struct js *v, const struct js *b
 
 	if (strcmp(key, "wait") == 0)
 		return bool_value(body, key, &c->wait, e);
+	if (strcmp(key, "prepare") == 0)
+		return bool_value(body, key, &c->prepare, e);
 	if (strcmp(key, "saved") == 0)
 		return bool_value(body, key, &c->saved, e);
 	if (strcmp(key, "host") == 0) {

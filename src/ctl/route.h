@@ -38,6 +38,7 @@ struct ctl_call {
 	enum ctl_op op;
 	char app[160];    /* valid name, or "" (all apps, or none named) */
 	bool wait;        /* start, stop, restart; default yes */
+	bool prepare;     /* start, restart: [Prepare] runs again */
 	int signal;       /* kill */
 	char host[320];   /* allow, deny: as typed */
 	int64_t for_ms;   /* allow, deny; 0: until the supervisor ends */

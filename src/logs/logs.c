@@ -219,7 +219,7 @@ static void cut_lines(struct pipe_in *p, const char *data, size_t len)
 
 		if (part > room) {
 			strbuf_add(&p->half, data, room);
-			put_line(p->logs, "", p->half.p, p->half.len, LOGS_SPLIT);
+			put_line(p->logs, p->mark, p->half.p, p->half.len, LOGS_SPLIT);
 			strbuf_reset(&p->half);
 			data += room;
 			len -= room;
@@ -231,10 +231,10 @@ static void cut_lines(struct pipe_in *p, const char *data, size_t len)
 		}
 		if (p->half.len) {
 			strbuf_add(&p->half, data, part);
-			put_line(p->logs, "", p->half.p, p->half.len, "");
+			put_line(p->logs, p->mark, p->half.p, p->half.len, "");
 			strbuf_finish(&p->half);
 		} else {
-			put_line(p->logs, "", data, part, "");
+			put_line(p->logs, p->mark, data, part, "");
 		}
 		data += part + 1;
 		len -= part + 1;
@@ -251,13 +251,14 @@ static void pipe_free(struct pipe_in *p)
 	loop_io_stop(&p->io);
 	(void)close(p->fd);
 	strbuf_finish(&p->half);
+	free(p->mark);
 	free(p);
 }
 
 static void end_half(struct pipe_in *p)
 {
 	if (p->half.len)
-		put_line(p->logs, "", p->half.p, p->half.len, "");
+		put_line(p->logs, p->mark, p->half.p, p->half.len, "");
 	strbuf_finish(&p->half);
 }
 
@@ -309,6 +310,11 @@ static void drop_old_pipes(struct logs *l)
 
 int logs_open_pipe(struct logs *l, struct err **e)
 {
+	return logs_open_pipe_marked(l, "", e);
+}
+
+int logs_open_pipe_marked(struct logs *l, const char *mark, struct err **e)
+{
 	struct pipe_in *p;
 	int ends[2];
 
@@ -324,6 +330,7 @@ int logs_open_pipe(struct logs *l, struct err **e)
 	p = xcalloc(1, sizeof *p);
 	p->logs = l;
 	p->fd = ends[0];
+	p->mark = xstrdup(mark);
 	p->next = l->pipes;
 	l->pipes = p;
 	loop_io_init(l->loop, &p->io, p->fd, LOOP_READ, logs_readable, p);

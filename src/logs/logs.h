@@ -53,6 +53,8 @@ void logs_set_trouble(struct logs *l, logs_trouble_fn *fn, void *data);
 /* A new pipe for a launch: returns the write end (caller closes it after the launch); the read end is ours
  * until EOF. */
 int logs_open_pipe(struct logs *l, struct err **e);
+/* The same; `mark` is put before each of its lines. */
+int logs_open_pipe_marked(struct logs *l, const char *mark, struct err **e);
 /* A line of the supervisor's own in the app's log ("started, pid 41"). */
 void logs_note(struct logs *l, const char *text);
 /* The same, in the file with the next other line or after 100 ms: the first line of a log makes a file, and

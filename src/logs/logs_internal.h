@@ -9,6 +9,7 @@ struct pipe_in {
 	struct logs *logs;
 	struct loop_io io;
 	int fd;
+	char *mark;         /* before each of its lines */
 	struct strbuf half; /* a line that has not ended */
 };
 

@@ -18,6 +18,7 @@ static struct js *pipes_js(struct keep *k, const struct logs *l)
 		struct js *o = js_obj();
 
 		keep_fd(k, o, "fd", p->fd);
+		keep_text(k, o, "mark", p->mark);
 		keep_bytes(k, o, "half", p->half.p, p->half.len);
 		js_push(out, o);
 	}
@@ -52,6 +53,9 @@ static void restore_pipe(struct keep *k, const struct js *o, struct logs *l, str
 		free(p);
 		return;
 	}
+	p->mark = keep_get_text(k, o, "mark");
+	if (!p->mark)
+		p->mark = xstrdup("");
 	if (len && len <= LOGS_LINE_MAX)
 		strbuf_add(&p->half, half, len);
 	*at = p;

@@ -192,6 +192,7 @@ static void tell_to_end(struct app *a)
 	}
 	if (!app_alive(a)) {
 		reclaim_stop(a);
+		prepare_stop(a);
 		app_event(a, a->after == AFTER_AGAIN   ? EV_NOW
 			     : a->after == AFTER_RETRY ? EV_AGAIN
 			     : a->after == AFTER_IDLE  ? EV_RESTED

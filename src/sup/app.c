@@ -59,6 +59,7 @@ void app_free(struct app *a)
 	action_finish(a);
 	live_finish(a);
 	stdio_release(a);
+	prepare_release(a);
 	run_release(a);
 	listener_release(a);
 	if (a->sup->proxy)

@@ -22,6 +22,7 @@
  *   shortage.c  what the machine is short of
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
+ *   prepare.c   [Prepare]: a command that runs before the app, once for each content of its files
  *   stdio.c     instances of Mode=stdio that clients started
  *   limits.c    control groups
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
@@ -55,6 +56,7 @@ struct notices;
 struct observer;
 struct order_world;
 struct reclaim;
+struct prepare;
 struct refused;
 struct usage;
 struct watch;
@@ -155,6 +157,9 @@ struct app {
 	size_t n_loopback;
 	struct liverules live;
 	struct loop_timer live_timer; /* the next of them ends */
+
+	struct prepare *prepare; /* [Prepare] runs, or is tried again; NULL: no */
+	bool prepared;           /* it has just succeeded */
 
 	struct sup_instance *instances; /* of Mode=stdio */
 	unsigned instance_number;       /* of the last one */
@@ -261,7 +266,9 @@ void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap);
 bool app_exit_is_success(const struct unit *u, int status);
 
 /* explain.c */
-#define LOG_STARTED "[sbxsv] started" /* how each start begins in its log */
+#define LOG_STARTED   "[sbxsv] started" /* how each start begins in its log */
+#define LOG_PREPARING "[sbxsv] preparing"
+void explain_unprepared(struct app *a, const char *cause); /* [Prepare] failed */
 void explain_giveup(struct app *a, const char *cause, const char *hint, bool limit);
 char *explain_backoff(const struct app *a); /* its reason, and the last lines it wrote; owned by caller */
 char *explain_repair(const struct app *a); /* what to do when the jail cannot be as written; owned by caller */
@@ -302,6 +309,7 @@ reclaim_describe(uint16_t port); /* "pid 41 (python3 -m http.server) in /home/an
 
 /* network.c */
 int network_apply(struct app *a, struct err **e); /* rules and listeners to the proxy, when they changed */
+int network_rules_again(struct app *a, struct err **e); /* rules alone: others count from now on */
 void network_gate(struct app *a);                 /* what the state says */
 enum egress network_egress(const struct app *a);  /* of the unit in force and the rules given at run time */
 struct policy *network_policy(const struct unit *u, const struct liverules *live, struct err **e);
@@ -416,6 +424,20 @@ enum app_event session_verdict(struct app *a, bool *ret_failed);
 void session_wanted(struct app *a); /* a client waits */
 void session_proxy_says(struct sup *s, const char *app, enum proxy_use use);
 struct js *session_status(const struct app *a); /* NULL: it is no session app */
+
+/* prepare.c */
+enum prepare_next { PREPARE_DONE, PREPARE_RUN, PREPARE_FAILED };
+/* The app is about to be launched. DONE: the app itself is next; RUN: a launch by prepare_unit() is. */
+enum prepare_next prepare_next(struct app *a, struct err **e);
+/* What a launch is made by: the unit in force, or, while it is prepared, its [Prepare]. Valid until the next call. */
+const struct unit *prepare_unit(const struct app *a);
+void prepare_launched(struct app *a);
+void prepare_ended(struct app *a); /* nothing of that launch is left */
+void prepare_stop(struct app *a);  /* nothing runs and nothing will */
+void prepare_release(struct app *a);
+struct js *prepare_status(const struct app *a); /* NULL: nothing to say */
+struct js *prepare_save(struct keep *k, const struct app *a); /* NULL: nothing */
+void prepare_restore(struct keep *k, const struct js *o, struct app *a);
 
 /* stdio.c */
 bool stdio_mode(const struct app *a); /* by its newest definition */

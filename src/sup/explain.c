@@ -24,7 +24,7 @@ static void add_last_output(const struct app *a, struct strbuf *b)
 		return;
 	logs_tail(a->logs, 8 * LAST_LINES, &lines);
 	for (size_t i = 0; i < lines.n; i++)
-		if (str_starts(lines.v[i], LOG_STARTED))
+		if (str_starts(lines.v[i], LOG_STARTED) || str_starts(lines.v[i], LOG_PREPARING))
 			first = i;
 	for (size_t i = first; i < lines.n; i++)
 		theirs += !str_starts(lines.v[i], "[sbxsv] ");
@@ -91,6 +91,20 @@ void explain_giveup(struct app *a, const char *cause, const char *hint, bool lim
 			"\nis a file or a host missing? sbxsv check --path %s FILE, sbxsv check --allow %s "
 			"HOST:PORT",
 			a->name, a->name);
+	app_say(a, todo.p, "%s", b.p);
+}
+
+void explain_unprepared(struct app *a, const char *cause)
+{
+	CLEANUP_STRBUF struct strbuf b = STRBUF_INIT, todo = STRBUF_INIT;
+
+	strbuf_adds(&b, cause);
+	add_last_output(a, &b);
+	add_refusals(a, &b, &todo);
+	strbuf_addf(&todo,
+		    "what it wrote: sbxsv logs %s; hosts that it needs belong into Allow= of [Prepare]; "
+		    "then: sbxsv start %s",
+		    a->name, a->name);
 	app_say(a, todo.p, "%s", b.p);
 }
 

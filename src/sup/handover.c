@@ -19,7 +19,7 @@ static const struct keep_field app_fields[] = {
 	KEEP(app, BOOL, broken),	KEEP(app, BOOL, removed),	KEEP(app, UINT, attempt),
 	KEEP(app, TIMER, timer),	KEEP(app, TIMER, gate_timer),	KEEP(app, INT, gate),
 	KEEP(app, BOOL, network_told),	KEEP(app, BOOL, gate_told),	KEEP(app, I64, next_start_ms),
-	KEEP(app, BOOL, launch_later),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
+	KEEP(app, BOOL, launch_later),	KEEP(app, BOOL, prepared),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
 	KEEP(app, BOOL, up),		KEEP(app, INT, short_of),	KEEP(app, TEXT, launch_error),
 	KEEP(app, BOOL, no_jail),	KEEP(app, TEXT, run_user),	KEEP(app, STRV, hidden),
 	KEEP(app, BOOL, sees_newcomer), KEEP(app, U64, launches),	KEEP(app, I64, up_ms),
@@ -198,6 +198,7 @@ static struct js *app_save(struct keep *k, const struct app *a)
 	if (order_save(a))
 		js_add_str(o, "held_back", order_save(a));
 	js_add(o, "instances", stdio_save(k, a));
+	add_if(o, "prepare", prepare_save(k, a));
 	add_if(o, "logs", a->logs ? logs_save(k, a->logs) : NULL);
 	add_if(o, "refused", refused_save(k, a->sup->refused, a->name));
 	return o;
@@ -246,6 +247,7 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 	load_caught(o, a);
 	order_restore(a, js_str(o, "held_back"));
 	stdio_restore(k, js_get(o, "instances"), a);
+	prepare_restore(k, js_get(o, "prepare"), a);
 	LOAD_ARRAY(k, o, "loopback", loopback_fields, a->loopback, &a->n_loopback);
 	LOAD_ARRAY(k, o, "live", rule_fields, a->live.v, &a->live.n);
 	a->live.cap = a->live.n + 1;

@@ -74,7 +74,7 @@ static int add(struct list *l, uint16_t inside, uint16_t host, const char *app, 
 
 static int make_list(const struct app *a, bool keep, struct list *ret, struct err **e)
 {
-	const struct unit *u = a->unit;
+	const struct unit *u = prepare_unit(a);
 
 	for (size_t i = 0; i < u->n_loopback; i++)
 		if (add(ret, u->loopback[i], u->loopback[i], NULL, false, e) < 0)

@@ -41,7 +41,7 @@ enum egress network_egress(const struct app *a)
 {
 	CLEANUP_FREE struct rules_extra *v = extras(&a->live);
 
-	return rules_egress(a->unit, v, a->live.n);
+	return rules_egress(prepare_unit(a), v, a->live.n);
 }
 
 struct policy *network_policy(const struct unit *u, const struct liverules *live, struct err **e)
@@ -51,13 +51,30 @@ struct policy *network_policy(const struct unit *u, const struct liverules *live
 	return rules_with(u, v, live->n, e);
 }
 
+/* While it is prepared the rules are those of [Prepare]: what was given at run time can only take from them. */
+static struct policy *policy_now(const struct app *a, const struct liverules *live, struct err **e)
+{
+	CLEANUP_FREE struct rules_extra *v = extras(live);
+	size_t n = 0;
+
+	for (size_t i = 0; i < live->n; i++)
+		if (!a->prepare || v[i].key == POLICY_DENY)
+			v[n++] = v[i];
+	return rules_with(prepare_unit(a), v, n, e);
+}
+
 static int tell_policy(struct app *a, const struct liverules *live, struct err **e)
 {
-	struct policy *p = network_policy(a->unit, live, e);
+	struct policy *p = policy_now(a, live, e);
 	int r = p ? proxyctl_set_policy(a->sup->proxy, a->name, p, e) : -1;
 
 	policy_destroy(p);
 	return r;
+}
+
+int network_rules_again(struct app *a, struct err **e)
+{
+	return app_jailed(a->unit) ? tell_policy(a, &a->live, e) : 0;
 }
 
 int network_policy_fits(const struct unit *u, const struct liverules *live, struct err **e)
@@ -185,7 +202,7 @@ void network_gate(struct app *a)
 
 int network_plan(struct app *a, struct network_plan *ret, struct err **e)
 {
-	const struct unit *u = a->unit;
+	const struct unit *u = prepare_unit(a);
 	struct policy *rules;
 
 	if (loopback_plan(a, e) < 0)
@@ -199,7 +216,7 @@ int network_plan(struct app *a, struct network_plan *ret, struct err **e)
 	a->reaches_out = ret->net.egress;
 	if (!ret->net.egress)
 		return 0;
-	rules = network_policy(u, &a->live, e);
+	rules = policy_now(a, &a->live, e);
 	if (!rules)
 		return -1;
 	ret->net.ports = ret->ports;

@@ -34,6 +34,7 @@ static void fail(struct app *a, const struct err *e, const char *hint)
 	bool s = shortage_is(err_code(e));
 	CLEANUP_FREE char *passing = s ? shortage_hint(err_code(e)) : NULL;
 
+	prepare_stop(a);
 	app_say(a, s ? passing : hint, "%s", without_name(a, e));
 	free(a->launch_error);
 	a->launch_error = xstrdup(without_name(a, e));
@@ -65,6 +66,7 @@ void run_begin(struct app *a)
 	a->after = AFTER_STAY;
 	free(TAKE_PTR(a->launch_error));
 	free(TAKE_PTR(a->because));
+	a->prepared = false;
 	if (a->sup->down) {
 		app_event(a, EV_DOWN);
 		return;
@@ -160,7 +162,7 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		a->up_ms = clk_mono_ms();
 		a->diag_fd = TAKE_FD(done->diag_fd);
 		network_attach(a, done);
-		if (!a->reaped)
+		if (!a->reaped && !a->prepare)
 			app_event(a, EV_UP);
 	}
 	if (a->reaped)
@@ -211,12 +213,12 @@ static struct plan *make_plan(struct app *a, struct err **e)
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 
-	if (identity_find(a->unit, a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
+	if (identity_find(prepare_unit(a), a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
 		return NULL;
 	free(a->run_user);
 	a->run_user = xstrdup(w.user.name);
 	others_of(a, &others, &others_data);
-	p = plan_make(a->unit, &w, &problems);
+	p = plan_make(prepare_unit(a), &w, &problems);
 	identity_finish(&w.user);
 	newcomers_launched(a, &others);
 	if (!p) {
@@ -241,7 +243,7 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 		return err_sys(e, errno, "/dev/null");
 	if (!a->logs) /* there was no memory or descriptor for it; now there may be */
 		sup_configure_logs(a);
-	out = a->logs ? logs_open_pipe(a->logs, e)
+	out = a->logs ? logs_open_pipe_marked(a->logs, a->prepare ? "[prepare] " : "", e)
 		      : err_set(e, ENOMEM, "%s: its log cannot be opened", a->name);
 	if (out < 0)
 		return -1;
@@ -253,7 +255,7 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 		io.inside_net = network_inside;
 		io.inside_net_data = &net.net;
 	}
-	if (notices_prepare(a, &io, e) < 0)
+	if (!a->prepare && notices_prepare(a, &io, e) < 0)
 		return -1;
 	if (io.ready_fd > 0)
 		ready = io.ready_fd;
@@ -268,19 +270,33 @@ static int start_process(struct app *a, const struct backend *b, const struct pl
 	return a->launch ? 0 : -1;
 }
 
+static void launched(struct app *a)
+{
+	char text[64];
+
+	a->launches++;
+	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
+	logs_note_soon(a->logs, text);
+	restart_started(&a->restart, a->unit->limit_burst, clk_mono_ms());
+	loop_timer_start(&a->timer, a->unit->ready_timeout_ms);
+}
+
 void run_start(struct app *a)
 {
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_PLAN struct plan *p = NULL;
 	CLEANUP_FREE char *hint = NULL;
 	const struct backend *b;
-	char text[64];
 
 	a->launch_later = a->sup->hand_over; /* until then, see upgrade.c */
 	if (a->launch_later)
 		return;
 	if (shortage_of_room(a, &e) < 0) {
 		fail(a, e, "");
+		return;
+	}
+	if (prepare_next(a, &e) == PREPARE_FAILED) {
+		fail(a, e, "correct the [Prepare] section, or make what is missing");
 		return;
 	}
 	p = make_plan(a, &e);
@@ -295,17 +311,16 @@ void run_start(struct app *a)
 		return;
 	}
 	a->no_jail = b == &backend_none;
-	a->launches++;
 	a->pid = launch_pid(a->launch);
 	a->pid_start = ports_start_time(a->pid);
-	/* before the loop can read a line of it */
-	(void)snprintf(text, sizeof text, "started, pid %d", (int)a->pid);
-	logs_note_soon(a->logs, text);
 	a->sup->any_unjailed |= a->no_jail;
-	restart_started(&a->restart, a->unit->limit_burst, clk_mono_ms());
 	loop_io_init(a->sup->loop, &a->exit_io, launch_pidfd(a->launch), LOOP_READ, on_process_end, a);
-	loop_timer_start(&a->timer, a->unit->ready_timeout_ms);
 	sup_record(a->sup);
+	/* before the loop can read a line of it */
+	if (a->prepare)
+		prepare_launched(a);
+	else
+		launched(a);
 }
 
 /* --- attach: readiness --- */
@@ -435,6 +450,10 @@ static void ended(struct app *a)
 		(void)launch_exit_status(a->launch, &a->last_exit.status);
 	limits_ended(a);
 	logs_drain(a->logs);
+	if (a->prepare) {
+		prepare_ended(a);
+		return;
+	}
 	if (a->up) {
 		app_text_of_exit(&a->last_exit, text, sizeof text);
 		logs_note(a->logs, text);

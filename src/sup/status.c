@@ -190,6 +190,8 @@ static struct js *short_status(const struct app *a, bool full)
 	js_add_bool(o, "restart_needed",
 		    app_alive(a) && ((a->newest && !a->broken) || a->sees_newcomer ||
 				     network_restart_needed(a) || stdio_outdated(a)));
+	if (a->prepare)
+		js_add(o, "preparing", prepare_status(a));
 	js_add(o, "problems", problems_js(&a->problems));
 	each_port(a, "app", ports, NULL);
 	js_add(o, "ports", ports);

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MANY = 64 /* instances of one app: a client that starts more has lost count */ };
+enum { MANY = 48 /* instances of one app: a client that starts more has lost count */ };
 
 struct sup_instance {
 	struct sup_instance *next;

@@ -46,6 +46,8 @@ enum sup_verb { SUP_START, SUP_STOP, SUP_RESTART };
 /* app NULL: all. Waits for running/stopped/failed before done is called; `wait` false: done at once. */
 void sup_command(struct sup *s, enum sup_verb verb, const char *app, bool wait, sup_done_fn *done,
 		 void *data);
+/* Forgets that [Prepare] has run: the next start of the app (NULL: of all) runs it. */
+void sup_prepare_again(struct sup *s, const char *app);
 int sup_kill(struct sup *s, const char *app, int sig,
 	     struct err **e); /* code 4 via err_code ENOENT, ESRCH not running */
 /* A rule at run time, `sbxsv allow` and `deny`. */

@@ -166,11 +166,11 @@ static const struct unit_key unit_rows[] = {
 	U("Needs", "Node", K_NEED, needs, "", "version range of Node", LIVE, LATER),
 	U("Needs", "Python", K_NEED, needs, "", "version range of Python", LIVE, LATER),
 
-	U("Prepare", "Exec", K_WORDS, prepare_exec, "", "command run once per content of Files=, in the jail", LIVE, LATER, UNIT_ONLY),
-	U("Prepare", "Files", K_PATH_STRV, prepare_files, "", "file whose content decides whether Exec= runs again", LIST, LIVE, LATER, UNIT_ONLY),
-	U("Prepare", "Allow", K_HOSTS, prepare_allow, "", "host that Exec= may reach", LIST, LIVE, LATER, UNIT_ONLY),
-	U("Prepare", "Timeout", K_MS, prepare_timeout_ms, "10min", "longest time Exec= may take", LIVE, LATER, RANGE(1000, 86400000)),
-	U("Prepare", "Retries", K_UINT, prepare_retries, "0", "how often a failed Exec= is tried again", LIVE, LATER, RANGE(0, 100)),
+	U("Prepare", "Exec", K_WORDS, prepare_exec, "", "command run once per content of Files=, in the jail", LIVE, UNIT_ONLY),
+	U("Prepare", "Files", K_PATH_STRV, prepare_files, "", "file whose content decides whether Exec= runs again", LIST, LIVE, UNIT_ONLY),
+	U("Prepare", "Allow", K_HOSTS, prepare_allow, "", "host that Exec= may reach", LIST, LIVE, UNIT_ONLY),
+	U("Prepare", "Timeout", K_MS, prepare_timeout_ms, "10min", "longest time Exec= may take", LIVE, RANGE(1000, 86400000)),
+	U("Prepare", "Retries", K_UINT, prepare_retries, "0", "how often a failed Exec= is tried again", LIVE, RANGE(0, 100)),
 
 	U("Port", "Reclaim", K_BOOL, reclaim, "yes", "take a Listen port back from a verified orphan of this app", LIVE),
 

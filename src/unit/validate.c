@@ -250,6 +250,9 @@ static void check_prepare(const struct validate *v)
 {
 	static const char *const others[] = {"Files", "Allow", "Timeout", "Retries"};
 
+	if (v->u->prepare_exec.n && v->u->mode == UNIT_STDIO)
+		at(v, set_in(v, "Prepare", "Exec"), "[Prepare] is run by the supervisor, which does not start apps with "
+		   "Mode=stdio: prepare it by hand");
 	if (v->u->prepare_exec.n)
 		return;
 	for (size_t i = 0; i < ELEMENTS(others); i++) {

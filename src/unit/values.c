@@ -207,7 +207,7 @@ static char *expanded_path(const struct set *s, bool may_be_absent, struct err *
 
 static int set_path(struct set *s, struct err **e)
 {
-	char *p = expanded_path(s, s->k->kind == K_PATHS_OPT, e);
+	char *p = expanded_path(s, s->k->kind == K_PATHS_OPT || s->k->kind == K_PATH_STRV, e);
 
 	if (!p)
 		return -1;

@@ -248,3 +248,9 @@ void sup_instance_gone(struct sup_instance *i)
 {
 	(void)i;
 }
+
+void sup_prepare_again(struct sup *s, const char *app)
+{
+	(void)s;
+	(void)app;
+}

@@ -285,3 +285,11 @@ endif
 test_cgroup_SOURCES = tests/unit/test_cgroup.c
 test_cgroup_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_cgroup_LDADD = $(SANDBOX_LIBS) libpolicy.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_sha256
+TESTS += test_sha256
+endif
+test_sha256_SOURCES = tests/unit/test_sha256.c
+test_sha256_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_sha256_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
