@@ -8,6 +8,7 @@ EXTRA_DIST += tests/it/test_top.py
 EXTRA_DIST += tests/it/test_net_dns.py tests/it/test_proxy_dns.py tests/it/test_proxy_resolve.py
 EXTRA_DIST += tests/it/test_logs.py tests/it/test_ports.py
 EXTRA_DIST += tests/it/test_notify.py tests/it/test_health.py
+EXTRA_DIST += tests/it/test_upgrade.py
 EXTRA_DIST += tests/it/test_broken_units.py
 EXTRA_DIST += tests/it/test_sup.py tests/it/test_sup_many.py
 EXTRA_DIST += tests/it/test_attack_files.py tests/it/test_attack_supervisor.py

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,14 @@ CLIENTS = 50
 
 def version(inst):
     return inst.api("GET", "/v1/version")[1]
+
+
+def upgrades(inst):
+    """None: it was replaced while it answered."""
+    try:
+        return version(inst)["upgrades"]
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def upgrade(inst):
@@ -133,3 +142,532 @@ def closes_on_exec(pid, fd):
     except OSError:
         return True
     return int(flags.split()[1], 8) & os.O_CLOEXEC
+
+
+# --- states ---
+
+KEPT = ("state", "pid", "launches", "reason", "hint", "last_exit", "problems", "ports", "isolation", "restart_needed", "live_rules", "gate",
+        "violations", "notify", "session", "file", "transparent", "loopback_apps", "user", "allow", "enabled", "mode")
+
+
+def seen(inst, names):
+    """What must be the same afterwards; what counts by itself is taken out."""
+    out = {}
+    for n in names:
+        s = inst.peek(n)
+        kept = {k: s.get(k) for k in KEPT}
+        for rule in kept["live_rules"] or []:
+            rule.pop("expires_ms", None)
+        for key in ("idle_ms", "rests_in_ms"):
+            (kept["session"] or {}).pop(key, None)
+        out[n] = kept
+    return out
+
+
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("stubborn", flush=True)
+time.sleep(1000)
+"""
+SICK = """
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(503); self.send_header("Content-Length", "0"); self.end_headers()
+    def log_message(self, *a): pass
+http.server.HTTPServer(("127.0.0.1", PORT), H).serve_forever()
+"""
+
+
+def every_state(inst, free_port):
+    """An app in each state, none of which ends soon by itself. Returns their names."""
+    ports = {n: free_port() for n in ("late", "sick", "resting", "open", "off", "held")}
+    d = inst.app_dir("late")
+    inst.write_unit("late", f"[App]\nShell=while test ! -e go; do sleep 0.1; done; exec {PYTHON} -m http.server $PORT\nWorkingDirectory={d}\n"
+                            f"[Network]\nListen={ports['late']}\n[Ready]\nTimeout=300s\n")
+    inst.write_unit("after", unit(inst.app_dir("after"), "exec sleep 1000", app="After=late"))
+    inst.write_unit("backoff", unit(inst.app_dir("backoff"), "echo last words; exit 3", body="[Restart]\nSec=1h\nMaxSec=1h\n"))
+    inst.write_unit("failed", unit(inst.app_dir("failed"), "exit 4", body="[Restart]\nSec=1ms\nMaxSec=1ms\nLimitBurst=2\n"))
+    d = inst.app_dir("stopping", {"s.py": STUBBORN})
+    inst.write_unit("stopping", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\n[Stop]\nTimeout=10min\n")
+    inst.write_unit("stopped", unit(inst.app_dir("stopped"), "exec sleep 1000"))
+    d = inst.app_dir("sick", {"s.py": SICK.replace("PORT", str(ports["sick"]))})
+    inst.write_unit("sick", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\n[Network]\nListen={ports['sick']}\n"
+                            "[Health]\nHttp=/\nInterval=100ms\nRetries=1000\n")
+    inst.server_unit("resting", ports["resting"], extra_app="Mode=session", body="[Session]\nIdleTimeout=1s\n")
+    inst.server_unit("open", ports["open"], network="Egress=hosts\nAllow=example.com\n")
+    inst.server_unit("off", ports["off"], body="[Sandbox]\nEnforce=off\n")
+    inst.server_unit("held", ports["held"])
+    inst.write_unit("broken", "[App]\nnonsense\n")
+    inst.write_unit("disabled", unit(inst.app_dir("disabled"), "exec sleep 1000", app="Enabled=no"))
+    inst.write_unit("changed", unit(inst.app_dir("changed"), "exec sleep 1000"))
+    inst.up()
+    for n, state in (("late", "starting"), ("after", "waiting"), ("backoff", "backoff"), ("failed", "failed"), ("stopping", "running"), ("stopped", "running"),
+                     ("sick", "unhealthy"), ("resting", "idle"), ("open", "running"), ("off", "running"), ("held", "running"),
+                     ("broken", "failed"), ("disabled", "stopped"), ("changed", "running")):
+        inst.wait_state(n, state)
+    wait_for(lambda: "stubborn" in inst.log("stopping"))
+    inst.ok("stop", "--no-wait", "stopping")
+    inst.ok("stop", "stopped")
+    inst.ok("allow", "open", "example.org", "--for", "1h")
+    inst.ok("deny", "open", "example.net")
+    other = inst.user_file(os.path.join(inst.home, "others"), "x")
+    assert http_get(ports["open"], f"/write?p={other}").status == 500
+    wait_for(lambda: inst.peek("open")["violations"]["total"], what="a refusal")
+    inst.write_unit("changed", "[App]\nbroken now\n")  # it runs on
+    wait_for(lambda: inst.peek("changed")["problems"])
+    inst.wait_state("stopping", "stopping")
+    return ports
+
+
+def test_every_state_survives(inst, free_port):
+    ports = every_state(inst, free_port)
+    names = [a["name"] for a in inst.status()["apps"]]
+    before = seen(inst, names)
+    assert {s["state"] for s in before.values()} == {"starting", "waiting", "backoff", "failed", "stopping", "stopped", "unhealthy", "idle", "running"}
+    since = {n: inst.peek(n)["since_ms"] for n in names}
+    next_start = inst.peek("backoff")["next_start_ms"]
+    checks = inst.peek("sick")["health"]["checks"]
+    for _ in range(3):
+        upgrade(inst)
+        after = seen(inst, names)
+        for n in names:
+            if n == "sick":  # it counts its failures
+                after[n]["reason"] = before[n]["reason"] = None
+            assert after[n] == before[n], n
+    for n in names:
+        assert inst.peek(n)["since_ms"] >= since[n], n
+    assert inst.peek("backoff")["next_start_ms"] < next_start
+    wait_for(lambda: inst.peek("sick")["health"]["checks"] > checks, what="checks that go on")
+    assert inst.peek("open")["live_rules"][0]["expires_ms"] < 3600 * 1000
+    # and each goes on from there
+    inst.user_file(os.path.join(inst.home, "apps", "late", "go"))
+    assert inst.wait_state("late", "running")["launches"] == 1
+    inst.wait_state("after", "running")
+    assert http_get(ports["resting"]).text.startswith("ok ")
+    assert http_get(ports["off"]).text.startswith("ok ")
+    for n, state in (("backoff", "backoff"), ("failed", "failed")):
+        inst.sbxsv("start", n)
+        inst.wait_state(n, state)
+    inst.ok("start", "stopped")
+    inst.ok("kill", "-s", "KILL", "stopping")
+    inst.wait_state("stopping", "stopped")
+    inst.ok("restart", "open")
+    rules = {r["text"] for r in inst.peek("open")["live_rules"]}
+    assert any("example.org" in r for r in rules) and any("example.net" in r for r in rules)
+
+
+def test_time_limits_go_on(inst, free_port):
+    """Each was begun before the upgrade and ends after it."""
+    d = inst.app_dir("slow", {"s.py": STUBBORN})
+    inst.write_unit("slow", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\n[Stop]\nTimeout=1500ms\n")
+    port = free_port()
+    inst.write_unit("never", unit(inst.app_dir("never"), "exec sleep 1000", body=f"[Network]\nListen={port}\n[Ready]\nTimeout=3s\n"
+                                                                                  "[Restart]\nPolicy=no\n"))
+    inst.write_unit("again", unit(inst.app_dir("again"), "exit 3", body="[Restart]\nSec=2s\nMaxSec=2s\n"))
+    inst.write_unit("dog", f"[App]\nExec=/bin/sleep 1000\nWorkingDirectory={inst.app_dir('dog')}\n[Health]\nWatchdogSec=2s\n"
+                           "[Restart]\nPolicy=no\n")
+    inst.up()
+    inst.wait_state("never", "starting")
+    inst.wait_state("again", "backoff")
+    wait_for(lambda: "stubborn" in inst.log("slow"))
+    inst.ok("stop", "--no-wait", "slow")
+    launches = inst.peek("again")["launches"]
+    upgrade(inst)
+    inst.wait_state("slow", "stopped")
+    assert "within" in inst.wait_state("never", "failed")["reason"]
+    wait_for(lambda: inst.peek("again")["launches"] > launches, what="the next start")
+    assert "WATCHDOG=1" in inst.wait_state("dog", "failed")["reason"]
+
+
+def test_a_start_limit_counts_over_upgrades(inst):
+    inst.write_unit("crash", unit(inst.app_dir("crash"), "sleep 0.05; exit 1", body="[Restart]\nSec=100ms\nMaxSec=100ms\nLimitBurst=12\n"))
+    inst.up()
+    while (inst.peek("crash") or {}).get("state") != "failed":
+        upgrade(inst)
+    assert inst.peek("crash")["launches"] == 12
+    assert len([e for e in inst.events("crash", "exit")]) == 12
+
+
+def test_launches_are_held_back_and_never_lost(inst):
+    """Apps that crash all the time, so that some launch is always on its way."""
+    for n in range(6):
+        inst.write_unit(f"crash{n}", unit(inst.app_dir(f"crash{n}"), "exit 1", body="[Restart]\nSec=1ms\nMaxSec=1ms\nLimitBurst=100000\n"))
+    inst.up()
+    for _ in range(6):
+        upgrade(inst)
+        before = [inst.peek(f"crash{n}")["launches"] for n in range(6)]
+        wait_for(lambda: all(inst.peek(f"crash{n}")["launches"] > before[n] for n in range(6)), what="launches to go on")
+
+
+def test_definitions_are_those_in_force(inst, free_port):
+    """A process goes on with what it was started with, though the files are gone; and what was dropped into apps.d in that moment is read."""
+    port = free_port()
+    inst.server_unit("web", port, extra_app="Environment=COLOUR=red")
+    inst.up()
+    pid = inst.wait_state("web", "running")["pid"]
+    upgrade(inst)
+    assert inst.ok("reload").splitlines()[-1] == "unchanged: 1"
+    for n in range(5):
+        asked = subprocess.Popen([harness.program("sbxsv"), "upgrade"], env=inst.env, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        inst.write_unit(f"new{n}", unit(inst.app_dir(f"new{n}"), "exec sleep 1000"))
+        assert asked.wait(60) == 0
+        inst.wait_state(f"new{n}", "running")
+    assert inst.peek("web")["pid"] == pid
+    os.unlink(inst.unit_path("web"))
+    inst.ok("upgrade")
+    wait_for(lambda: inst.peek("web") is None, what="the app whose unit is gone")
+
+
+def test_audited_calls_go_on(inst):
+    """Calls that are looked at wait for the hand-over, and no longer; what was refused before is still known."""
+    other = inst.user_file(os.path.join(inst.home, "others"), "x")
+    d = inst.app_dir("busy", {"b.py": """
+import os, time
+worst, last, n = 0, time.monotonic(), 0
+while True:
+    try: os.open("OTHER", os.O_WRONLY)
+    except OSError: pass
+    now = time.monotonic()
+    worst, last, n = max(worst, now - last), now, n + 1
+    if n % 200 == 0:
+        with open("worst", "w") as f: f.write(f"{worst} {n} end")
+        last = time.monotonic()
+""".replace("OTHER", other)})
+    inst.write_unit("busy", f"[App]\nExec={PYTHON} b.py\nWorkingDirectory={d}\n[Audit]\nViolations=all\n")
+    inst.up()
+    wait_for(lambda: inst.peek("busy")["violations"]["total"], what="refusals")
+
+    def worst():
+        return wait_for(lambda: re.fullmatch(r"(\S+) (\d+) end", inst.read_text(f"{d}/worst")), what="what it wrote")
+    for _ in range(10):
+        before, calls = inst.peek("busy")["violations"], int(worst()[2])
+        upgrade(inst)
+        assert inst.peek("busy")["violations"]["total"] >= before["total"] > 0
+        wait_for(lambda: int(worst()[2]) > calls, what="calls that go on")
+    assert float(worst()[1]) < 10  # a hang guard: one that was lost would wait for ever
+    assert inst.peek("busy")["launches"] == 1
+
+
+def test_logs(inst):
+    """Half lines, the lines in memory, who follows."""
+    inst.write_unit("talk", unit(inst.app_dir("talk"), "n=0; while :; do n=$((n+1)); printf 'line %%s' $n; sleep 0.02; printf ' end\\n'; done"))
+    inst.up()
+    wait_for(lambda: "line 20 end" in inst.log("talk"))
+    follow = inst.spawn([harness.program("sbxsv"), "logs", "-f", "-n", "0", "talk"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    events = inst.spawn([harness.program("sbxsv"), "events", "-f", "-n", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = follow.stdout.readline()
+    assert first.startswith(b"line ")
+    for _ in range(5):
+        upgrade(inst)
+    n = len(inst.log("talk").splitlines())
+    wait_for(lambda: len(inst.log("talk").splitlines()) > n + 20)
+    lines = [li for li in inst.log("talk").splitlines() if not li.startswith("[sbxsv]")]
+    assert lines == [f"line {i + 1} end" for i in range(len(lines))]
+    tail = inst.ok("logs", "-n", "1000", "talk").splitlines()
+    assert len(tail) == len(set(tail))
+    inst.ok("stop", "talk")
+    for p in (follow, events):
+        p.terminate()
+        out, err = p.communicate(timeout=30)
+        assert b"was upgraded" in err
+        assert out
+    assert b"talk" in out
+
+
+def test_a_stdio_app_and_its_client(inst):
+    d = inst.app_dir("echo")
+    inst.write_unit("echo", f"[App]\nMode=stdio\nExec=/bin/cat\nWorkingDirectory={d}\n")
+    inst.up()
+    p = inst.spawn([harness.program("sbxsv"), "run", "echo"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    p.stdin.write(b"one\n")
+    p.stdin.flush()
+    assert p.stdout.readline() == b"one\n"
+    wait_for(lambda: (inst.peek("echo").get("instances") or [{}])[0].get("pid"))
+    before = inst.peek("echo")["instances"]
+    for _ in range(3):
+        upgrade(inst)
+        now = inst.peek("echo")["instances"]
+        assert [(i["number"], i["pid"]) for i in now] == [(i["number"], i["pid"]) for i in before]
+    p.stdin.write(b"two\n")
+    p.stdin.close()
+    assert p.stdout.read() == b"two\n" and p.wait(30) == 0
+    inst.wait_state("echo", "stopped")
+
+
+# --- how it is asked for, and by whom ---
+
+def test_by_signal_in_the_foreground(inst, free_port):
+    port = free_port()
+    inst.server_unit("web", port)
+    d = inst.foreground()
+    pid = inst.wait_state("web", "running")["pid"]
+    for n in range(3):
+        d.send_signal(signal.SIGUSR2)
+        wait_for(lambda: upgrades(inst) == n + 1)
+    assert inst.peek("web")["pid"] == pid and http_get(port).status == 200
+    d.send_signal(signal.SIGTERM)
+    assert d.wait(30) == 0
+    assert proc_start(pid) is None
+
+
+def test_watch_pid(inst):
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    desktop = inst.spawn(["sleep", "1000"])
+    inst.up("--watch-pid", str(desktop.pid))
+    daemon = inst.daemon_pid()
+    inst.wait_state("job", "running")
+    upgrade(inst)
+    upgrade(inst)
+    desktop.kill()
+    desktop.wait()
+    wait_for(lambda: proc_start(daemon) is None, what="the end of the supervisor")
+
+
+def test_relative_directories(inst):
+    """Options that are relative to where it was started mean the same afterwards."""
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    env = {k: v for k, v in inst.env.items() if k not in ("SBXSV_CONFIG_DIR", "SBXSV_APPS_DIR", "SBXSV_STATE_DIR", "SBXSV_RUNTIME_DIR")}
+    os.mkdir(inst.state, 0o700)
+    os.mkdir(inst.runtime, 0o700)
+    d = inst.spawn([harness.program("sbxsvd"), "--foreground", "--config", "c", "--apps", "c/apps.d", "--state", "s", "--runtime", "r"], env=env)
+    wait_for(inst.answers)
+    pid = inst.wait_state("job", "running")["pid"]
+    upgrade(inst)
+    assert inst.peek("job")["pid"] == pid and d.poll() is None
+
+
+def test_a_request_that_waits_is_answered(inst, free_port):
+    """`sbxsv start` of an app that takes long says what happened, and the app starts."""
+    inst.write_unit("late", unit(inst.app_dir("late"), "sleep 3; exec python3 -m http.server $PORT", app="Enabled=no",
+                                 body=f"[Network]\nListen={free_port()}\n"))
+    inst.up()
+    p = inst.spawn([harness.program("sbxsv"), "start", "late"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    inst.wait_state("late", "starting")
+    upgrade(inst)
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode == 1 and "is being upgraded" in out, out
+    inst.wait_state("late", "running")
+
+
+# --- programs that cannot take over ---
+
+OTHER_VERSION = """#!/usr/bin/python3
+# What was handed over as a program would write it whose data mean something else.
+import os, sys
+data = os.pread(3, 1 << 26, 0).replace(b"sbxsv-handover 1 ", b"sbxsv-handover 2 ", 1)
+fd = os.memfd_create("x", 0)
+os.write(fd, data)
+os.lseek(fd, 0, 0)
+os.dup2(fd, 3)
+os.execv("REAL", ["sbxsvd", "--check-handover", "3"])
+"""
+UNKNOWN_KEY = OTHER_VERSION.replace('replace(b"sbxsv-handover 1 ", b"sbxsv-handover 2 ", 1)', 'replace(b"App.Description", b"App.Descriptiom")')
+BAD = {
+    "false": (lambda real: open("/bin/false", "rb").read(), "it gave no reason"),
+    "true": (lambda real: open("/bin/true", "rb").read(), "does not know how to take over"),
+    "half": (lambda real: open(real, "rb").read()[:50000], ""),
+    "empty": (lambda real: b"", "cannot be executed"),
+    "text": (lambda real: b"hello\n", "cannot be executed"),
+    "gone": (lambda real: None, "No such file"),
+    "old": (lambda real: b"#!/bin/sh\necho \"sbxsvd: unrecognized option '$1'\" >&2\nexit 2\n", "unrecognized option"),
+    "newer": (lambda real: OTHER_VERSION.replace("REAL", real).encode(), "is of version 2, and this sbxsvd understands 1 only"),
+    "key": (lambda real: UNKNOWN_KEY.replace("REAL", real).encode(), "uses App.Descriptiom, which this version does not know"),
+    "crash": (lambda real: b"#!/bin/sh\nkill -SEGV $$\n", "SIGSEGV"),
+    "hang": (lambda real: b"#!/bin/sh\nexec sleep 1000\n", "within 10 s"),
+    "chatty": (lambda real: b"#!/bin/sh\nwhile :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done\n", "within 10 s"),
+    # says yes, and is gone when it is executed
+    "vanishes": (lambda real: f"#!/bin/sh\nrm -f \"$0\"\nexec {real} \"$@\"\n".encode(), "all goes on as it was"),
+}
+
+
+class Installed:
+    """The programs in a directory of the test, so that another sbxsvd can be put in place."""
+
+    def __init__(self, inst):
+        self.dir = os.path.join(inst.base, "bin")
+        os.mkdir(self.dir, 0o755)
+        for name in ("sbxsvd", "sbxsv-init", "sbxsv-proxy"):
+            shutil.copy2(os.path.join(build_dir(), name), self.dir)
+        self.path = os.path.join(self.dir, "sbxsvd")
+        self.real = os.path.join(self.dir, "real")
+        shutil.copy2(self.path, self.real)
+        inst.env["SBXSV_SBXSVD"] = self.path
+
+    def put(self, data):
+        """As a package manager does it: another file under the name."""
+        if data is None:
+            os.unlink(self.path)
+            return
+        tmp = self.path + ".new"
+        with open(tmp, "wb") as f:
+            f.write(data)
+        os.chmod(tmp, 0o755)
+        os.rename(tmp, self.path)
+
+    def restore(self):
+        with open(self.real, "rb") as f:
+            self.put(f.read())
+
+
+@pytest.fixture
+def installed(inst):
+    return Installed(inst)
+
+
+@pytest.mark.parametrize("what", [b for b in BAD if b not in ("hang", "chatty")] + ["hang", "chatty"])
+def test_a_program_that_cannot_take_over(inst, installed, free_port, what):
+    data, words = BAD[what]
+    port = free_port()
+    inst.server_unit("web", port, extra_app="Description=caf\u00e9")
+    inst.up()
+    before = inst.wait_state("web", "running")
+    at_first = version(inst)
+    n = settled_fds(at_first["pid"])
+    installed.put(data(installed.real))
+    r = inst.sbxsv("upgrade", timeout=60)
+    assert r.code == 1 and words in r.err and "not upgraded, and nothing has changed" in r.err, r
+    assert len(r.err.splitlines()) == 1 and len(r.err) < 1000
+    assert version(inst) == at_first
+    after = inst.peek("web")
+    assert (after["pid"], after["launches"], after["state"]) == (before["pid"], 1, "running")
+    assert http_get(port).status == 200
+    assert settled_fds(at_first["pid"]) <= n + 1  # an app that is idle by now is waited for with one more
+    if what == "hang":
+        return
+    inst.ok("restart", "web")
+    installed.restore()
+    upgrade(inst)
+    assert http_get(port).status == 200
+
+
+def test_another_version(inst, installed, free_port):
+    """The name it was started by, a link to another directory by then."""
+    link, one, two = (os.path.join(inst.base, n) for n in ("current", "one", "two"))
+    os.rename(installed.dir, one)
+    shutil.copytree(one, two)
+    os.symlink(one, link)
+    inst.env["SBXSV_SBXSVD"] = os.path.join(link, "sbxsvd")
+    port = free_port()
+    inst.server_unit("web", port)
+    inst.up()
+    inst.wait_state("web", "running")
+    daemon = inst.daemon_pid()
+    assert os.path.realpath(f"/proc/{daemon}/exe") == os.path.join(one, "sbxsvd")
+    os.unlink(link)
+    os.symlink(two, link)
+    upgrade(inst)
+    assert os.path.realpath(f"/proc/{daemon}/exe") == os.path.join(two, "sbxsvd")
+    inst.ok("restart", "web")
+    assert http_get(port).status == 200
+
+
+def test_one_that_dies_when_it_is_too_late(inst, installed, free_port):
+    """Documented: that is the death of the supervisor. Nothing is left, and the next start works."""
+    port = free_port()
+    inst.server_unit("web", port)
+    inst.up()
+    pid = inst.wait_state("web", "running")["pid"]
+    proxy = inst.proxy_pid()
+    installed.put(f"#!/bin/sh\n[ \"$1\" = --handover ] && exit 1\nexec {installed.real} \"$@\"\n".encode())
+    r = inst.sbxsv("upgrade")
+    assert r.code == 1 and "ended during the upgrade" in r.err, r
+    wait_for(lambda: proc_start(pid) is None and proc_start(proxy) is None, what="the end of everything")
+    installed.restore()
+    inst.up()
+    inst.wait_state("web", "running")
+    assert http_get(port).status == 200
+
+
+def test_killed_in_the_middle(inst, free_port):
+    """kill -9 at any moment of it: nothing is left, and the next start works."""
+    port = free_port()
+    inst.server_unit("web", port)
+    for n in range(8):
+        inst.up()
+        inst.wait_state("web", "running")
+        pid, proxy, daemon = inst.peek("web")["pid"], inst.proxy_pid(), inst.daemon_pid()
+        p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        time.sleep(0.008 * n)
+        kill_pid(daemon)
+        out, _ = p.communicate(timeout=60)
+        assert p.returncode in (0, 1, 5, 6), out
+        wait_for(lambda: proc_start(pid) is None and proc_start(proxy) is None and proc_start(daemon) is None, what="the end of everything")
+
+
+def test_stopped_in_the_middle(inst, installed):
+    """A shutdown during the rehearsal is a shutdown."""
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    inst.up()
+    inst.wait_state("job", "running")
+    installed.put(BAD["hang"][0](None))
+    p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: any("sleep" in harness.describe(c) and "1000" in harness.describe(c) and "check-handover" not in harness.describe(c)
+                         for c in harness.children(inst.daemon_pid())))
+    daemon = inst.daemon_pid()
+    inst.down()
+    assert p.wait(30) == 1
+    assert proc_start(daemon) is None
+
+
+# --- reload ---
+
+def test_a_hundred_reloads_change_nothing(inst, free_port):
+    port = free_port()
+    inst.server_unit("web", port, network="Egress=hosts\nAllow=example.com\n")
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    inst.up()
+    before = {n: inst.wait_state(n, "running") for n in ("web", "job")}
+    daemon, proxy = inst.daemon_pid(), inst.proxy_pid()
+    n_fds = settled_fds(daemon)
+    for _ in range(100):
+        code, report = inst.api("POST", "/v1/reload")
+        assert code == 200 and report == {"added": [], "removed": [], "restarted": [], "live": [], "unchanged": 2, "problems": []}
+    for n, s in before.items():
+        now = inst.peek(n)
+        assert (now["pid"], now["launches"]) == (s["pid"], 1)
+    assert (inst.daemon_pid(), inst.proxy_pid()) == (daemon, proxy)
+    assert settled_fds(daemon) == n_fds
+
+
+def test_a_reload_is_all_or_nothing_per_unit(inst, free_port):
+    """One bad line, and nothing of that unit changes; the others do."""
+    port, other = free_port(), free_port()
+    inst.server_unit("web", port, network="Egress=hosts\nAllow=example.com\n", extra_app="Description=before")
+    inst.server_unit("good", other, network="Egress=hosts\nAllow=example.com\n")
+    inst.up()
+    before = inst.wait_state("web", "running")
+    inst.wait_state("good", "running")
+    inst.server_unit("web", port, network="Egress=hosts\nAllow=example.org\nAllow=bad..host\n", extra_app="Description=after")
+    inst.server_unit("good", other, network="Egress=hosts\nAllow=example.org\n")
+    code, report = inst.api("POST", "/v1/reload")
+    assert code == 200 and len(report["problems"]) <= 1
+    wait_for(lambda: inst.peek("good")["allow"] == ["example.org"], what="the good one")
+    now = inst.peek("web")
+    assert now["problems"] and now["pid"] == before["pid"]
+    assert (now["allow"], now["description"]) == (["example.com"], "before")
+    upgrade(inst)
+    now = inst.peek("web")
+    assert now["problems"] and (now["allow"], now["description"], now["pid"]) == (["example.com"], "before", before["pid"])
+
+
+@pytest.mark.root
+def test_as_pid_1_of_a_container(inst):
+    from test_pid1 import Container
+    c = Container(inst)
+    d = inst.app_dir("job")
+    inst.write_unit("job", "[App]\nExec=/bin/sleep 1000\nWorkingDirectory=/srv\n[Sandbox]\nEnforce=off\n", mark=False)
+    assert d
+    c.start()
+
+    def status():
+        return json.loads(c.inside("/build/sbxsv", "status", "--json").stdout)
+    wait_for(lambda: [a for a in status()["apps"] if a["state"] == "running"], what="the app")
+    pid = status()["apps"][0]["pid"]
+    for _ in range(3):
+        r = c.inside("/build/sbxsv", "upgrade")
+        assert r.returncode == 0 and "pid 1, 1 app kept" in r.stdout, (r.stdout, r.stderr)
+    assert status()["apps"][0]["pid"] == pid
+    os.kill(c.pid, signal.SIGTERM)
+    assert c.outer.wait(30) == 0
