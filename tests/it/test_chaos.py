@@ -1,6 +1,6 @@
 """A random walk over everything that may happen to a supervisor and its apps.
 
-Eight apps of different kinds are started, stopped, edited, broken, frozen and killed; so are the proxy and the supervisor. After each
+Ten apps of different kinds are started, stopped, edited, broken, frozen and killed; so are the proxy and the supervisor. After each
 step what the API says is compared with what the kernel says (lib/kernelview.py), from time to time also with what was asked for,
 and when all is stopped the descriptors of the supervisor and the proxy are counted.
 
@@ -28,7 +28,7 @@ STEPS = int(os.environ.get("SBXSV_CHAOS_STEPS", "8"))
 SEED = int(os.environ.get("SBXSV_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 QUICK = "[Restart]\nPolicy=always\nSec=5ms\nMaxSec=300ms\nLimitBurst=100000\n"
 CRASHING = ("crash", "limit")
-SERVERS = ("web", "hosts", "slow", "off")
+SERVERS = ("web", "hosts", "slow", "off", "rest")
 LATE = "sleep 0.7\nexec /usr/bin/python3 appserver.py\n"
 
 class Walk:
@@ -50,6 +50,8 @@ class Walk:
         if name in ("web", "hosts"):
             more = "" if name == "web" else f"Egress=hosts\nAllow=example.com\nAllow=n{self.edits}.example.org\nLoopback={self.port['web']}\n"
             i.server_unit(name, port, body=QUICK + "[Stop]\nTimeout=300ms\n", extra_app=extra, network=more)
+        elif name == "rest":
+            i.server_unit(name, port, body=QUICK + "[Stop]\nTimeout=300ms\n[Session]\nIdleTimeout=1s\n", extra_app=f"Mode=session\n{extra}")
         elif name == "off":
             i.server_unit(name, port, body=QUICK + "[Stop]\nTimeout=300ms\n[Sandbox]\nEnforce=off\n", extra_app=extra)
         elif name == "slow":
@@ -64,9 +66,10 @@ class Walk:
         elif name == "limit":
             i.write_unit(name, unit(i.app_dir(name), "exit 3", extra, "[Restart]\nSec=1ms\nMaxSec=20ms\nLimitBurst=4\n"))
         else:
-            i.write_unit(name, unit(i.app_dir(name), "exec sleep 1000", extra, QUICK))
+            more = f"{extra}\nRequires=web\n" if name == "needs" else extra
+            i.write_unit(name, unit(i.app_dir(name), "exec sleep 1000", more, QUICK))
 
-    APPS = ("web", "hosts", "slow", "off", "stub", "crash", "limit", "job")
+    APPS = ("web", "hosts", "slow", "off", "stub", "crash", "limit", "job", "rest", "needs")
 
     def restore(self, name):
         """The file as it should be."""
@@ -85,6 +88,8 @@ class Walk:
         assert code == 200 or name in self.gone, (name, verb, code, reply)
         if name not in self.gone:
             self.wanted[name] = verb != "stop"
+            if name == "needs" and verb != "stop" and not self.wanted["web"]:
+                self.wanted["web"] = None  # it is started too, unless it is broken or gone
             if verb == "stop" and wait:
                 assert reply["code"] == 0, reply
 
@@ -273,12 +278,14 @@ class Walk:
     def as_wanted(self):
         self.inst.api("POST", "/v1/reload", timeout=GENEROUS)  # what the watch has not seen yet
         for name, want in self.wanted.items():
-            if name in self.gone or name in self.broken or want is None:
-                continue
+            if name in self.gone or name in self.broken or want is None or name == "needs":
+                continue  # needs: goes and comes with web, in its own time
             if not want:
                 self.inst.wait_state(name, "stopped")
             elif name == "limit":
                 self.inst.wait_state(name, "failed")
+            elif name == "rest":
+                self.inst.wait_state(name, "idle", "running")
             elif name == "crash":
                 self.inst.wait_state(name, "running", "starting", "backoff")
             else:
@@ -306,6 +313,7 @@ class Walk:
         assert code == 200 and reply["code"] == 0, reply
         for name in self.APPS:
             self.wanted[name] = False
+        self.inst.wait_state("needs", "stopped")
         self.as_wanted()
         self.check()
         assert not living(self.inst), living(self.inst)
