@@ -59,15 +59,30 @@ static void check(const struct pc_app *a)
 	assert(all.in_open <= 1ull << 53 && all.out_open <= 1ull << 53);
 }
 
+static void at_gate(const char *app, enum proxy_gate gate, uint64_t n)
+{
+	struct pc_app *a = pc_app_get(&apps, app);
+
+	a->gate = gate;
+	a->gate_n = n;
+	a->idle_ms = 1000;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_t made = 0;
-	struct pc_in in = {.apps = &apps, .event = on_event, .need = on_need, .synced = on_synced, .use = on_use, .data = &made};
+	struct pc_in in = {.apps = &apps,
+			   .event = on_event,
+			   .need = on_need,
+			   .synced = on_synced,
+			   .use = on_use,
+			   .data = &made};
 	const char *at = (const char *)data, *end = at + size;
 
 	log_init("fuzz", LOG_LEVEL_ERROR);
 	pc_app_get(&apps, "notes")->launch = LAUNCH;
-	(void)pc_app_get(&apps, "web@1");
+	at_gate("notes", PROXY_GATE_SERVE, 7);
+	at_gate("web@1", PROXY_GATE_REST, 8);
 	while (at < end) {
 		const char *nl = memchr(at, '\n', (size_t)(end - at)), *stop = nl ? nl : end;
 		CLEANUP_JS struct js *m = js_parse(at, (size_t)(stop - at), NULL);
