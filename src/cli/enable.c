@@ -2,22 +2,29 @@
 #include "cli/remote.h"
 #include "cli/units.h"
 #include <stdio.h>
+#include <unistd.h>
 
 static int one(struct cli *c, const char *name, bool enabled)
 {
 	CLEANUP_ERR struct err *e = NULL;
-	CLEANUP_FREE char *wrong = NULL;
+	CLEANUP_FREE char *wrong = NULL, *link = NULL;
 	struct unit_problems p = {0};
 	struct unit_dropin made = {0};
 	int code = units_there(c, name);
 
+	if (!code && enabled)
+		code = units_instance(c, name, &link);
 	if (code)
 		return code;
 	if (unit_dropin_enable(&c->dirs, name, enabled, &made, &p, &e) < 0) {
 		wrong = unit_problems_text(&p);
+		if (link)
+			(void)unlink(link);
 		code = cli_fail(CLI_FAILED, "%s: nothing was changed: %s%s%s", name, err_msg(e),
 				*wrong ? "\n" : "", wrong);
 	} else {
+		if (link)
+			printf("%s: an instance of its template: %s\n", name, link);
 		printf("%s: %s%s: %s\n", name, made.changed ? "" : "already ",
 		       enabled ? "enabled" : "disabled", made.path);
 	}

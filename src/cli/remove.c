@@ -109,7 +109,8 @@ static int one(struct cli *c, const char *name, bool purge)
 		return code;
 	if (access(file, F_OK) < 0)
 		return cli_fail(CLI_FAILED,
-				"%s has no file of its own, it comes from a template: sbxsv disable %s", name,
+				"%s is no app, there is only its template: sbxsv remove removes an instance, not a "
+				"template",
 				name);
 	code = stop(c, name);
 	code = code ? code : unit_files(c, name);

@@ -1,6 +1,9 @@
 #include "cli/units.h"
 #include "cli/remote.h"
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int units_there(const struct cli *c, const char *name)
 {
@@ -19,6 +22,22 @@ int units_there(const struct cli *c, const char *name)
 			return CLI_OK;
 	}
 	return cli_fail(CLI_NO_APP, "there is no unit %s", path);
+}
+
+int units_instance(const struct cli *c, const char *name, char **ret_link)
+{
+	const char *at = strchr(name, '@');
+	CLEANUP_FREE char *template = NULL, *link = NULL;
+
+	if (!at)
+		return CLI_OK;
+	template = xasprintf("%.*s@.app", (int)(at - name), name);
+	link = xasprintf("%s/%s.app", c->dirs.apps, name);
+	if (symlink(template, link) == 0)
+		*ret_link = TAKE_PTR(link);
+	else if (errno != EEXIST)
+		return cli_fail(CLI_FAILED, "%s: %s", link, strerror(errno));
+	return CLI_OK;
 }
 
 int units_reload(struct cli *c)

@@ -1,5 +1,6 @@
 #include "sup/app.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "trace/refused.h"
 #include <string.h>
@@ -31,10 +32,20 @@ struct app *app_find(const struct sup *s, const char *name)
 	return NULL;
 }
 
+/* "web@.app" of "web@8080", if it is there; owned by caller. */
+static char *template_of(const struct sup *s, const char *name)
+{
+	const char *at = unit_name_valid(name) ? strchr(name, '@') : NULL;
+	CLEANUP_FREE char *file = at ? xasprintf("%.*s@.app", (int)(at - name), name) : NULL,
+			  *path = file ? path_join(s->dirs->apps, file) : NULL;
+
+	return path && access(path, F_OK) == 0 ? TAKE_PTR(file) : NULL;
+}
+
 char *sup_no_app(const struct sup *s, const char *name)
 {
 	CLEANUP_FREE const char **names = xcalloc(s->n_apps + 1, sizeof *names);
-	CLEANUP_FREE char *shown = str_escape(name, strlen(name));
+	CLEANUP_FREE char *shown = str_escape(name, strlen(name)), *template = template_of(s, name);
 	const char *near;
 	size_t n = 0;
 
@@ -42,6 +53,9 @@ char *sup_no_app(const struct sup *s, const char *name)
 		if (!a->dead && !a->removed)
 			names[n++] = a->name;
 	near = str_nearest(name, names);
+	if (template)
+		return xasprintf("there is no app \"%s\", only its template %s; sbxsv enable %s makes it",
+				 shown, template, shown);
 	return near ? xasprintf("there is no app \"%s\"; did you mean \"%s\"?", shown, near)
 		    : xasprintf("there is no app \"%s\"; sbxsv status lists them", shown);
 }
