@@ -14,3 +14,5 @@ libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/
 	src/cli/member.c src/cli/member.h src/cli/refusals.c src/cli/refusals.h src/cli/relay.c src/cli/relay.h src/cli/run.c src/cli/run_net.c src/cli/run_net.h
 # what [Limits] can rely on
 libcli_a_SOURCES += src/cli/limits_view.c src/cli/limits_view.h
+# commands that go on
+libcli_a_SOURCES += src/cli/keys.c src/cli/keys.h src/cli/watch.c src/cli/watch.h

@@ -1,10 +1,13 @@
 #include "cli/remote.h"
 #include "cli/table.h"
 #include "cli/violation.h"
+#include "cli/watch.h"
 #include "sandbox/limits.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { OPT_WATCH = CLI_LONG };
 
 /* --- all apps --- */
 
@@ -461,7 +464,7 @@ static void print_limits(const struct js *l)
 	if (js_int(l, "tasks", &n) == 0)
 		strbuf_addf(&b, "%sTasks=%" PRId64, b.len ? ", " : "", n);
 	field("limits", b.p);
-	field_list("", js_get(l, "missing"));
+	field_list("of these", js_get(l, "missing"));
 }
 
 static void print_resources(const struct js *app)
@@ -586,6 +589,8 @@ static int run(struct cli *c, const struct cli_args *a)
 	path = app ? remote_app_path(app, "") : xstrdup("/v1/status");
 	if (!path)
 		return CLI_NO_APP;
+	if (cli_has(a, OPT_WATCH))
+		return watch_status(c, app);
 	code = remote_open(c, &cl);
 	if (!code)
 		code = remote_call(cl, "GET", path, NULL, &reply);
@@ -600,9 +605,15 @@ static int run(struct cli *c, const struct cli_args *a)
 	return app ? code_of(reply) : CLI_OK;
 }
 
+static const struct cli_option options[] = {
+	{OPT_WATCH, "watch", NULL, "go on, and show it again when something happens; q ends"},
+	{0, NULL, NULL, NULL},
+};
+
 const struct command cmd_status = {
 	.name = "status",
-	.usage = "status [APP] [--json]",
+	.usage = "status [APP] [--watch] [--json]",
+	.options = options,
 	.help = "all apps in a table, or one in full: what it got, what it was refused, why it does not run",
 	.flags = CLI_JSON,
 	.fn = run,

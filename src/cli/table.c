@@ -41,29 +41,36 @@ static size_t terminal_width(void)
 	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) == 0 ? ws.ws_col : 0;
 }
 
+size_t table_terminal_width(size_t otherwise)
+{
+	size_t n = terminal_width();
+
+	return n ? n : otherwise;
+}
+
 /* The last cell ends at the edge of the terminal, with "..." where it had more to say. */
-static void print_last(const char *cell, size_t at, size_t edge)
+static void print_last(const char *cell, size_t at, size_t edge, size_t least)
 {
 	size_t room = edge > at ? edge - at : 0, n = 0;
 	const char *end = cell;
 
-	if (!edge || width(cell) <= room || room < LAST_MIN) {
+	if (!edge || width(cell) <= room || room < least) {
 		printf("%s\n", cell);
 		return;
 	}
-	while (*end && n + 3 < room) {
+	while (*end && n + (room > 3 ? 3 : 0) < room) {
 		end++;
 		while (((unsigned char)*end & 0xc0) == 0x80)
 			end++;
 		n++;
 	}
-	printf("%.*s...\n", (int)(end - cell), cell);
+	printf("%.*s%s\n", (int)(end - cell), cell, room > 3 ? "..." : "");
 }
 
 void table_print(struct table *t)
 {
 	CLEANUP_FREE size_t *widths = xcalloc(t->columns, sizeof *widths);
-	size_t edge = terminal_width(), at = 0;
+	size_t edge = t->edge ? t->edge : terminal_width(), at = 0;
 
 	for (size_t i = 0; i < t->cells.n; i++)
 		if (width(t->cells.v[i]) > widths[i % t->columns])
@@ -75,7 +82,7 @@ void table_print(struct table *t)
 		size_t column = i % t->columns;
 
 		if (column + 1 == t->columns)
-			print_last(cell, at, edge);
+			print_last(cell, at, edge, t->edge ? 0 : LAST_MIN);
 		else
 			printf("%s%*s", cell, (int)(widths[column] - width(cell) + 2), "");
 	}

@@ -5,7 +5,9 @@
 struct table {
 	struct strv cells; /* row by row; the first row is the header */
 	size_t columns;
+	size_t edge; /* lines end here at the latest; 0: at the edge of the terminal, if the last column has room for it */
 };
+size_t table_terminal_width(size_t otherwise);
 /* Adds a cell. `text` is escaped; NULL or "" shows as "-". */
 void table_add(struct table *t, const char *text);
 void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);

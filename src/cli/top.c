@@ -2,18 +2,18 @@
  * top: what the apps use, now. Processor time and bytes are counters of the supervisor, so each picture is the
  * difference of two looks; the first one waits for its second.
  */
+#include "cli/keys.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 #include "base/clock.h"
 #include "base/parse.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 
 enum { OPT_ONCE = CLI_LONG };
+#define LINE_WIDTH  80
 #define ROWS_AROUND 5 /* two lines of head, the header, one that says what is left out, the cursor's */
 
 struct look {
@@ -89,11 +89,46 @@ static struct row *rows_of(const struct look *now, const struct look *before, si
 
 /* --- shown --- */
 
+/* At most five characters: "999" "9.9K" "1023M". */
 static void bytes_cell(struct table *t, int64_t n, bool there)
 {
-	CLEANUP_FREE char *text = there ? format_bytes(n > 0 ? (uint64_t)n : 0) : NULL;
+	static const char units[] = "KMGTPE";
+	double v = n > 0 ? (double)n : 0.;
+	int u = -1;
 
-	table_add(t, text);
+	if (!there) {
+		table_add(t, NULL);
+		return;
+	}
+	while (v >= 1023.5 && u < 5) {
+		v /= 1024.;
+		u++;
+	}
+	if (u < 0)
+		table_addf(t, "%.0f", v);
+	else
+		table_addf(t, v < 99.95 ? "%.1f%c" : "%.0f%c", v, units[u]);
+}
+
+static void count_cell(struct table *t, int64_t n, bool there)
+{
+	if (!there)
+		table_add(t, NULL);
+	else if (n < 100000)
+		table_addf(t, "%" PRId64, n);
+	else
+		bytes_cell(t, n, true);
+}
+
+/* The other columns are at most 9 5 6 5 5 5 5 5 6 wide, with two blanks before each: NAME has the rest. */
+#define NAME_WIDTH (LINE_WIDTH - 51 - 2 * 9)
+
+static void name_cell(struct table *t, const char *name)
+{
+	if (strlen(name) > NAME_WIDTH)
+		table_addf(t, "%.*s~", NAME_WIDTH - 1, name);
+	else
+		table_add(t, name);
 }
 
 static void add_row(struct table *t, const struct row *r)
@@ -101,24 +136,19 @@ static void add_row(struct table *t, const struct row *r)
 	const struct js *c = js_get(r->app, "counters");
 	bool runs = js_int_or(r->app, "pid", 0) > 0;
 
-	table_add(t, js_str(r->app, "name"));
+	name_cell(t, js_str(r->app, "name"));
 	table_add(t, js_str(r->app, "state"));
 	if (r->known)
-		table_addf(t, "%.1f", r->cpu);
+		table_addf(t, r->cpu < 999.95 ? "%.1f" : "%.0f", r->cpu);
 	else
 		table_add(t, NULL);
 	bytes_cell(t, js_int_or(r->app, "memory_bytes", 0), runs);
-	if (runs)
-		table_addf(t, "%" PRId64, js_int_or(r->app, "processes", 0));
-	else
-		table_add(t, NULL);
-	table_addf(t, "%" PRId64, js_int_or(c, "in_open", 0));
-	table_addf(t, "%" PRId64, js_int_or(c, "out_open", 0));
+	count_cell(t, js_int_or(r->app, "processes", 0), runs);
+	count_cell(t, js_int_or(c, "in_open", 0), true);
+	count_cell(t, js_int_or(c, "out_open", 0), true);
 	bytes_cell(t, r->in_per_s, true);
 	bytes_cell(t, r->out_per_s, true);
-	bytes_cell(t, js_int_or(c, "bytes_in", 0), true);
-	bytes_cell(t, js_int_or(c, "bytes_out", 0), true);
-	table_addf(t, "%" PRId64, js_int_or(c, "out_denied", 0));
+	count_cell(t, js_int_or(c, "out_denied", 0), true);
 }
 
 /* Rows that fit on the terminal; 0: all. */
@@ -137,14 +167,14 @@ static void print_head(const struct js *status, size_t n, bool film)
 	CLEANUP_FREE char *up = format_duration(js_int_or(sup, "uptime_ms", 0));
 
 	printf("sbxsv: %zu app%s, supervisor up %s%s%s\n\n", n, n == 1 ? "" : "s", up,
-	       js_bool_or(sup, "shutting_down", false) ? ", shutting down" : "", film ? "; Ctrl-C ends" : "");
+	       js_bool_or(sup, "shutting_down", false) ? ", shutting down" : "", film ? "; q ends" : "");
 }
 
 static void print_table(const struct cli *c, const struct look *now, const struct row *v, size_t n,
 			bool clear)
 {
-	static const char *const header[] = {"NAME", "STATE", "CPU%",  "MEMORY",   "PROCS", "CONNS IN",
-					     "OUT",  "IN/S",  "OUT/S", "BYTES IN", "OUT",   "DENIED"};
+	static const char *const header[] = {"NAME", "STATE", "CPU%", "MEMORY", "PROCS",
+					     "C-IN", "C-OUT", "IN/S", "OUT/S",  "DENIED"};
 	struct table t = {.columns = ELEMENTS(header)};
 	size_t shown = room(c->tty && clear);
 
@@ -228,14 +258,6 @@ static int look(struct ctl_client *cl, struct look *ret)
 	return CLI_OK;
 }
 
-static void pause_ms(int64_t ms)
-{
-	struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t) == EINTR)
-		;
-}
-
 static int pictures(struct cli *c, struct ctl_client *cl, uint64_t n, int64_t delay_ms)
 {
 	CLEANUP(look_finish) struct look before = {0}, now = {0};
@@ -245,7 +267,8 @@ static int pictures(struct cli *c, struct ctl_client *cl, uint64_t n, int64_t de
 		CLEANUP_FREE struct row *v = NULL;
 		size_t n_rows;
 
-		pause_ms(delay_ms);
+		if (keys_wait(-1, delay_ms))
+			break;
 		code = look(cl, &now);
 		if (code)
 			break;
@@ -282,7 +305,12 @@ static int run(struct cli *c, const struct cli_args *a)
 	if (!n && !c->tty && !c->json)
 		n = 1; /* nobody looks on: a picture, not a film */
 	code = remote_open(c, &cl);
-	return code ? code : pictures(c, cl, n, delay_ms);
+	if (code)
+		return code;
+	keys_begin();
+	code = pictures(c, cl, n, delay_ms);
+	keys_end();
+	return code;
 }
 
 static const struct cli_option options[] = {
