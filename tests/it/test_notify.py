@@ -89,6 +89,28 @@ exec sleep 1000
     assert s["launches"] == 1
 
 
+def test_a_program_that_uses_the_systemd_module_of_python(inst):
+    if subprocess.run([PYTHON, "-c", "import systemd.daemon"], stderr=subprocess.DEVNULL, timeout=GENEROUS).returncode:
+        pytest.skip("no python3-systemd")
+    d = run(inst, "svc", """
+import os, time
+from systemd import daemon
+assert daemon.notify("STATUS=warming up")
+while not os.path.exists("go"): time.sleep(0.02)
+assert daemon.notify("READY=1\\nSTATUS=open")
+while True:
+    daemon.notify("WATCHDOG=1")
+    time.sleep(0.3)
+""", more="[Health]\nWatchdogSec=2s\n")
+    wait_for(lambda: inst.peek("svc").get("notify", {}).get("status") == "warming up", GENEROUS)
+    assert inst.peek("svc")["state"] == "starting"
+    touch(inst, d, "go")
+    s = inst.wait_state("svc", "running")
+    assert s["notify"]["status"] == "open" and s["notify"]["ignored"] == 0
+    time.sleep(3)
+    assert inst.peek("svc")["launches"] == 1 and inst.peek("svc")["state"] == "running"
+
+
 HOST_SENDER = """
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -83,6 +83,8 @@ def test_a_step_of_the_wall_clock_changes_timestamps_and_nothing_else(inst, free
     port = free_port()
     inst.server_unit("web", port, body=HEALTH + "[Ready]\nTimeout=5s\n[Log]\nMaxSize=64K\nMaxFiles=20\n")
     notifier(inst, "dog", "[Health]\nWatchdogSec=2s\n")
+    rest = free_port()
+    inst.server_unit("rest", rest, extra_app="Mode=session", body="[Session]\nIdleTimeout=2s\n")
     inst.write_unit("crash", unit(inst.app_dir("crash"), "echo x >> starts; exit 1", body="[Restart]\nSec=300ms\nMaxSec=300ms\nLimitBurst=1000\n"))
     inst.write_unit("late", unit(inst.app_dir("late"), "echo x >> starts; exit 1", body="[Restart]\nSec=1h\nMaxSec=1h\n"))
     inst.foreground()
@@ -92,6 +94,8 @@ def test_a_step_of_the_wall_clock_changes_timestamps_and_nothing_else(inst, free
     before = {n: inst.peek(n)["pid"] for n in ("web", "dog")}
     inst.ok("allow", "web", "a.example", "--for", "1h")
     year = year_of(inst.events()[-1])
+    with socket.create_connection(("127.0.0.1", rest)):
+        inst.wait_state("rest", "running")
 
     clock.set(step)
     starts = len(lines(f"{inst.home}/apps/crash/starts"))
@@ -104,6 +108,8 @@ def test_a_step_of_the_wall_clock_changes_timestamps_and_nothing_else(inst, free
         s = inst.peek(name)
         assert s["state"] == "running" and s["launches"] == 1 and 0 < s["uptime_ms"] < 3600000, s
     assert not inst.events("web", "health")
+    inst.wait_state("rest", "idle")
+    assert inst.peek("rest")["launches"] == 1 and http_get(rest).text.startswith("ok ")
     assert 3000000 < inst.peek("late")["next_start_ms"] <= 3600000 and inst.peek("late")["launches"] == 1
     assert 3000000 < inst.peek("web")["live_rules"][0]["expires_ms"] <= 3600000
     # new starts, ends and their figures
