@@ -9,6 +9,7 @@
 #include "base/parse.h"
 #include "policy/local.h"
 #include "policy/policy.h"
+#include "sandbox/needs.h"
 #include "sandbox/rules.h"
 #include "unit/order.h"
 #include <errno.h>
@@ -86,6 +87,17 @@ static void note_limits(struct report *r, const struct unit *u)
 	}
 }
 
+static void check_needs(struct report *r, const struct unit *u, const struct plan *plan)
+{
+	struct unit_problems p = {0};
+	CLEANUP_STRV struct strv notes = {0};
+
+	needs_report(u, plan, &p, &notes);
+	take_problems(r, &p);
+	for (size_t i = 0; i < notes.n; i++)
+		note(r, notes.v[i]);
+}
+
 /* A unit that reads well: what is not acted on yet, and whether its jail can be planned on this machine. */
 static void unit_is_valid(struct report *r, const struct unit *u, const struct unit_scan *scan)
 {
@@ -98,6 +110,8 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	note_limits(r, u);
 	plan = subject_plan(r->c, u, scan, &p);
 	take_problems(r, &p);
+	if (plan)
+		check_needs(r, u, plan);
 }
 
 /* Names in After= and Requires= that nobody has. */

@@ -522,6 +522,7 @@ static void print_life(const struct js *app)
 
 		field(stdio ? "a client runs" : "to start it", start);
 	}
+	field("useful too", js_str(app, "optional"));
 	field("next start in", next);
 	field_number("pid", app, "pid");
 	field("uptime", uptime);

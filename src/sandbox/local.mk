@@ -6,7 +6,7 @@ libsandbox_a_SOURCES += src/sandbox/plan.h src/sandbox/plan_internal.h src/sandb
 	src/sandbox/plan_memo.c src/sandbox/plan_paths.c src/sandbox/plan_places.c src/sandbox/plan_search.c src/sandbox/plan_shut.c src/sandbox/plan_sockets.c src/sandbox/plan_print.c \
 	src/sandbox/judge.c src/sandbox/judge.h src/sandbox/plan_fs.c src/sandbox/toolchain.c src/sandbox/guard.c src/sandbox/environment.c
 # what the supervisor and the command both need to know of a unit
-libsandbox_a_SOURCES += src/sandbox/identity.c src/sandbox/identity.h src/sandbox/rules.c src/sandbox/rules.h
+libsandbox_a_SOURCES += src/sandbox/identity.c src/sandbox/identity.h src/sandbox/needs.c src/sandbox/needs.h src/sandbox/rules.c src/sandbox/rules.h src/sandbox/version.c src/sandbox/version.h
 # backends: how a plan becomes a jail
 libsandbox_a_SOURCES += src/sandbox/audit.c src/sandbox/audit.h src/sandbox/backend.c src/sandbox/backend.h src/sandbox/child.c src/sandbox/explain.c src/sandbox/isolation.c src/sandbox/jail.h \
 	src/sandbox/landlock.c src/sandbox/landlock.h src/sandbox/launch.c src/sandbox/launch_internal.h src/sandbox/launch_keep.c src/sandbox/linux.c \

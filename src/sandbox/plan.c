@@ -378,6 +378,31 @@ enum plan_access plan_decide_on_disk(const struct plan *p, const struct plan_fs 
 	return plan_decide(p, at.path, ret_by);
 }
 
+char *plan_program_at(const struct plan *p, const struct plan_fs *fs, const char *path)
+{
+	struct plan_world w = {.fs = *fs};
+	CLEANUP(ctx_finish) struct plan_ctx c = {.w = &w};
+	CLEANUP_WHERE struct plan_where at = {0};
+	const struct plan_path *by;
+
+	plan_resolve(&c, path, &at);
+	if (at.error || !S_ISREG(at.st.st_mode) || !(at.st.st_mode & 0111) ||
+	    plan_decide_on_disk(p, fs, path, &by) == PLAN_HIDE)
+		return NULL;
+	return TAKE_PTR(at.path);
+}
+
+char *plan_program_elsewhere(const struct unit *u, const char *home, const struct plan_fs *fs,
+			     const char *name)
+{
+	struct plan_world w = {.fs = *fs};
+	CLEANUP(ctx_finish) struct plan_ctx c = {.u = u, .w = &w};
+
+	if (home)
+		strv_add(&c.homes, home);
+	return plan_lookup_elsewhere(&c, name);
+}
+
 enum plan_access plan_decide(const struct plan *p, const char *path, const struct plan_path **ret_by)
 {
 	CLEANUP_FREE char *at = path_join("/", path);

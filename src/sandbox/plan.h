@@ -178,6 +178,11 @@ enum plan_access plan_decide(const struct plan *p, const char *path, const struc
 enum plan_access plan_decide_on_disk(const struct plan *p, const struct plan_fs *fs, const char *path,
 				     const struct plan_path **ret_by);
 
+/* The program at this path, resolved, if the jail shows it; NULL. Owned by caller. */
+char *plan_program_at(const struct plan *p, const struct plan_fs *fs, const char *path);
+/* A directory of a usual place outside the app's PATH that has a program of this name; NULL. Owned by caller. */
+char *plan_program_elsewhere(const struct unit *u, const char *home, const struct plan_fs *fs, const char *name);
+
 /* The names Secret= takes, NULL-terminated. */
 const char *const *plan_secret_names(void);
 /* Appends the places of this unit that no other app may see (app and data directories, EnvironmentFile=, log

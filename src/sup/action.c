@@ -180,6 +180,14 @@ enum app_event action_verdict(struct app *a)
 
 /* --- stopping --- */
 
+void action_nothing_runs(struct app *a)
+{
+	app_event(a, a->after == AFTER_AGAIN   ? EV_NOW
+		     : a->after == AFTER_RETRY ? EV_AGAIN
+		     : a->after == AFTER_IDLE  ? EV_RESTED
+					       : EV_DOWN);
+}
+
 static void tell_to_end(struct app *a)
 {
 	int sig = a->unit ? a->unit->stop_signal : SIGTERM;
@@ -193,10 +201,8 @@ static void tell_to_end(struct app *a)
 	if (!app_alive(a)) {
 		reclaim_stop(a);
 		prepare_stop(a);
-		app_event(a, a->after == AFTER_AGAIN   ? EV_NOW
-			     : a->after == AFTER_RETRY ? EV_AGAIN
-			     : a->after == AFTER_IDLE  ? EV_RESTED
-						       : EV_DOWN);
+		if (!needs_stop(a))
+			action_nothing_runs(a);
 		return;
 	}
 	if (a->reaped) /* the end of the launch is on its way through the loop */

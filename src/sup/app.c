@@ -91,6 +91,7 @@ void app_free(struct app *a)
 	free(a->capture);
 	free(a->caught);
 	strv_clear(&a->hidden);
+	needs_release(a);
 	free(a->because);
 	free(a->reason);
 	free(a->hint);

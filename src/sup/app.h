@@ -14,6 +14,7 @@
  *   reclaim.c   a port taken by an orphan
  *   command.c   requests that wait for a result
  *   order.c     After= and Requires=
+ *   needs.c     [Needs], before a launch
  *   reload.c    apps.d as a diff
  *   watch.c     inotify
  *   shutdown.c  all at once, inside a budget
@@ -53,6 +54,7 @@ struct cgroup_tree;
 struct health;
 struct judge;
 struct notices;
+struct app_needs;
 struct observer;
 struct order_world;
 struct reclaim;
@@ -167,6 +169,7 @@ struct app {
 	struct listener *listeners;
 	size_t n_listeners;
 	struct reclaim *reclaim;
+	struct app_needs *needs; /* NULL: it never had any */
 	struct logs *logs;
 
 	/* order.c; these survive an upgrade */
@@ -262,6 +265,7 @@ void action_left_state(struct app *a);
 enum app_event action_verdict(struct app *a); /* nothing of it runs any more: what follows? */
 void app_act(struct app *a, enum app_action act);
 void app_kill(struct app *a, bool again);
+void action_nothing_runs(struct app *a); /* it is stopping, and is down at once */
 void app_text_of_exit(const struct last_exit *x, char *buf, size_t cap);
 bool app_exit_is_success(const struct unit *u, int status);
 
@@ -279,6 +283,7 @@ void run_begin(struct app *a);       /* definition and ports */
 void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
+struct plan *run_plan(struct app *a, struct err **e); /* of the unit in force; NULL with *e */
 void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
 /* Across an exec: the process that is there; ready_begun_ms: since when it is asked whether it is ready, 0: it is not. */
 void run_watch(struct app *a, int64_t ready_begun_ms);
@@ -391,6 +396,19 @@ struct watch *watch_restore(struct keep *k, const struct js *o, struct loop *l, 
 
 /* shutdown.c */
 void shutdown_step(struct sup *s); /* after each burst of events: is everything gone? */
+
+/* needs.c */
+enum needs_verdict {
+	NEEDS_MET,
+	NEEDS_PENDING, /* EV_HELD follows */
+	NEEDS_LACKS,   /* reason and hint say what */
+	NEEDS_ERROR
+};
+enum needs_verdict needs_check(struct app *a, struct err **e);
+bool needs_asking(const struct app *a); /* something of it runs */
+bool needs_stop(struct app *a);		/* false: nothing runs; else the end of the stop follows */
+const char *needs_optional(const struct app *a); /* programs that would be useful; NULL: none */
+void needs_release(struct app *a);
 
 /* health.c */
 void health_begin(struct app *a);  /* it is ready */

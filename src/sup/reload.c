@@ -84,7 +84,7 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 	bool was_enabled = app_newest(a)->enabled, now_enabled = u->enabled;
 	/* what clients started goes on with the definition it has, and ends with its client */
 	bool theirs = a->instances && u->mode == UNIT_STDIO;
-	bool alive = (app_alive(a) || (a->reclaim && a->state != APP_IDLE)) && !theirs;
+	bool alive = (app_alive(a) || needs_asking(a) || (a->reclaim && a->state != APP_IDLE)) && !theirs;
 
 	if ((flags & UNIT_CHANGE_RESTART) && alive) {
 		unit_free(a->newest);

@@ -198,7 +198,7 @@ static void others_of(const struct app *a, struct strv *ret, struct strv *ret_da
 	}
 }
 
-static struct plan *make_plan(struct app *a, struct err **e)
+struct plan *run_plan(struct app *a, struct err **e)
 {
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	struct unit_problems problems = {0};
@@ -299,7 +299,20 @@ void run_start(struct app *a)
 		fail(a, e, "correct the [Prepare] section, or make what is missing");
 		return;
 	}
-	p = make_plan(a, &e);
+	switch (needs_check(a, &e)) {
+	case NEEDS_MET:
+		break;
+	case NEEDS_PENDING:
+		return;
+	case NEEDS_LACKS:
+		app_event(a, EV_REFUSED);
+		return;
+	case NEEDS_ERROR:
+		hint = explain_repair(a);
+		fail(a, e, hint);
+		return;
+	}
+	p = run_plan(a, &e);
 	if (!p) {
 		hint = explain_repair(a);
 		fail(a, e, hint);

@@ -25,7 +25,7 @@ static size_t living(const struct sup *s)
 	size_t n = 0;
 
 	for (const struct app *a = s->apps; a; a = a->next)
-		n += app_alive(a);
+		n += app_alive(a) || needs_asking(a);
 	return n;
 }
 

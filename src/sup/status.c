@@ -182,6 +182,8 @@ static struct js *short_status(const struct app *a, bool full)
 		js_add_int(o, "uptime_ms", now - a->up_ms);
 	js_add_int(o, "launches", (int64_t)a->launches);
 	add_reason(o, a, full);
+	if (full && needs_optional(a))
+		js_add_str(o, "optional", needs_optional(a));
 	if (a->state == APP_BACKOFF)
 		js_add_int(o, "next_start_ms", a->next_start_ms > now ? a->next_start_ms - now : 0);
 	session = session_status(a);

@@ -166,6 +166,8 @@ static char *busy_with(const struct sup *s)
 			return xasprintf("the jail of %s is being built", a->name);
 		if (a->launch && a->reaped)
 			return xasprintf("the end of %s is being looked into", a->name);
+		if (needs_asking(a))
+			return xasprintf("a program that %s needs is being asked for its version", a->name);
 		if (a->reclaim)
 			return xasprintf("a port of %s is being taken back", a->name);
 	}

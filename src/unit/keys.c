@@ -159,12 +159,12 @@ static const struct unit_key unit_rows[] = {
 	U("Log", "MaxFiles", K_UINT, log_max_files, "5", "files in all, the current one included", LIVE, RANGE(1, 1000)),
 	U("Log", "Timestamps", K_BOOL, log_timestamps, "no", "put the time before each line", LIVE),
 
-	U("Needs", "Bin", K_NEED, needs, "", "programs that must be there", LIST, LIVE, LATER),
-	U("Needs", "OptionalBin", K_NEED, needs, "", "programs that are useful", LIST, LIVE, LATER),
-	U("Needs", "Env", K_NEED, needs, "", "variables that must be set", LIST, LIVE, LATER),
-	U("Needs", "Os", K_NEED, needs, "", "systems the app runs on: linux macos windows", LIST, LIVE, LATER),
-	U("Needs", "Node", K_NEED, needs, "", "version range of Node", LIVE, LATER),
-	U("Needs", "Python", K_NEED, needs, "", "version range of Python", LIVE, LATER),
+	U("Needs", "Bin", K_NEED, needs, "", "programs that must be there", LIST, LIVE),
+	U("Needs", "OptionalBin", K_NEED, needs, "", "programs that are useful", LIST, LIVE),
+	U("Needs", "Env", K_NEED, needs, "", "variables that must be set", LIST, LIVE),
+	U("Needs", "Os", K_NEED, needs, "", "systems the app runs on: linux macos windows", LIST, LIVE),
+	U("Needs", "Node", K_NEED, needs, "", "version range of Node", LIVE),
+	U("Needs", "Python", K_NEED, needs, "", "version range of Python", LIVE),
 
 	U("Prepare", "Exec", K_WORDS, prepare_exec, "", "command run once per content of Files=, in the jail", LIVE, UNIT_ONLY),
 	U("Prepare", "Files", K_PATH_STRV, prepare_files, "", "file whose content decides whether Exec= runs again", LIST, LIVE, UNIT_ONLY),

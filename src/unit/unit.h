@@ -243,6 +243,9 @@ int unit_trusted_read(const struct unit_dirs *d, const char *path, size_t max, c
 /* Text of an EnvironmentFile: K=V lines, # and ; comments, quotes around a value; appends "K=V" to ret. */
 int unit_env_file_parse(const char *text, size_t len, const char *shown, struct strv *ret,
 			struct unit_problems *p);
+/* Is a version ("v18.20.4", "3.11") in a range of [Needs] (">=18 <23", "^3.10", "18.x")? 1, 0, or -1: that depends on
+ * what the version does not say. */
+int unit_version_in(const char *version, const char *range);
 /* The secret places Secret= can grant by name; `path` is relative to the home directory. A name may have
  * several rows. */
 struct unit_secret {

@@ -42,3 +42,4 @@ check_PROGRAMS += tinyserver
 tinyserver_SOURCES = tests/lib/tinyserver.c
 tinyserver_LDADD =
 EXTRA_DIST += tests/it/test_order.py
+EXTRA_DIST += tests/it/test_needs.py

@@ -188,6 +188,14 @@ test_states_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_states_LDADD = libsup.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
 if HAVE_CMOCKA
+check_PROGRAMS += test_needs
+TESTS += test_needs
+endif
+test_needs_SOURCES = tests/unit/test_needs.c
+test_needs_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_needs_LDADD = $(SANDBOX_LIBS) $(UNIT_LIBS) libpolicy.a $(BASE_LIBS) $(SECCOMP_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_order
 TESTS += test_order
 endif
