@@ -283,7 +283,7 @@ void run_begin(struct app *a);       /* definition and ports */
 void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
-struct plan *run_plan(struct app *a, struct err **e); /* of the unit in force; NULL with *e */
+struct plan *run_plan(struct app *a, const struct unit *u, struct err **e); /* by this view of its unit; NULL with *e */
 void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
 /* Across an exec: the process that is there; ready_begun_ms: since when it is asked whether it is ready, 0: it is not. */
 void run_watch(struct app *a, int64_t ready_begun_ms);

@@ -185,6 +185,20 @@ static enum needs_verdict look(struct app *a, struct plan **p, struct needs *fou
 	return judge(a, found);
 }
 
+/* Before its first [Prepare] the program of an app may not be there yet; then that of [Prepare] looks around. */
+static struct plan *plan_of(struct app *a, struct err **e)
+{
+	struct plan *p = run_plan(a, a->unit, e);
+	struct unit view = *a->unit;
+
+	if (p || !view.prepare_exec.n)
+		return p;
+	err_free(TAKE_PTR(*e));
+	view.exec = view.prepare_exec;
+	view.shell = NULL;
+	return run_plan(a, &view, e);
+}
+
 enum needs_verdict needs_check(struct app *a, struct err **e)
 {
 	CLEANUP_PLAN struct plan *p = NULL;
@@ -203,7 +217,7 @@ enum needs_verdict needs_check(struct app *a, struct err **e)
 		err_free(TAKE_PTR(n->failed));
 		return NEEDS_ERROR;
 	}
-	p = run_plan(a, e);
+	p = plan_of(a, e);
 	return p ? look(a, &p, &found, e) : NEEDS_ERROR;
 }
 

@@ -198,7 +198,7 @@ static void others_of(const struct app *a, struct strv *ret, struct strv *ret_da
 	}
 }
 
-struct plan *run_plan(struct app *a, struct err **e)
+struct plan *run_plan(struct app *a, const struct unit *u, struct err **e)
 {
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	struct unit_problems problems = {0};
@@ -213,12 +213,12 @@ struct plan *run_plan(struct app *a, struct err **e)
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 
-	if (identity_find(prepare_unit(a), a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
+	if (identity_find(u, a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
 		return NULL;
 	free(a->run_user);
 	a->run_user = xstrdup(w.user.name);
 	others_of(a, &others, &others_data);
-	p = plan_make(prepare_unit(a), &w, &problems);
+	p = plan_make(u, &w, &problems);
 	identity_finish(&w.user);
 	newcomers_launched(a, &others);
 	if (!p) {
@@ -295,10 +295,6 @@ void run_start(struct app *a)
 		fail(a, e, "");
 		return;
 	}
-	if (prepare_next(a, &e) == PREPARE_FAILED) {
-		fail(a, e, "correct the [Prepare] section, or make what is missing");
-		return;
-	}
 	switch (needs_check(a, &e)) {
 	case NEEDS_MET:
 		break;
@@ -312,7 +308,11 @@ void run_start(struct app *a)
 		fail(a, e, hint);
 		return;
 	}
-	p = run_plan(a, &e);
+	if (prepare_next(a, &e) == PREPARE_FAILED) {
+		fail(a, e, "correct the [Prepare] section, or make what is missing");
+		return;
+	}
+	p = run_plan(a, prepare_unit(a), &e);
 	if (!p) {
 		hint = explain_repair(a);
 		fail(a, e, hint);

@@ -188,3 +188,19 @@ def test_check_says_it_too_and_runs_nothing(inst):
     add(inst, "web", "Node=>=18", app=f"Environment=PATH={d}/v16.1.0/bin:/usr/bin:/bin")
     r = inst.sbxsv("check", "web")
     assert r.code == 1 and f"{d}/v16.1.0/bin/node is version 16.1.0" in r.out, r.out
+
+
+def test_before_the_app_is_prepared(inst):
+    """Its program is not there until [Prepare] has made it: what it needs is looked for all the same, and first."""
+    d = inst.app_dir("web")
+    inst.user_file(f"{d}/tool", "#!/bin/sh\nexec sleep 1000\n")
+    os.chmod(f"{d}/tool", 0o755)
+    text = (f"[App]\nExec={d}/made\nWorkingDirectory={d}\n[Needs]\nBin=cp PROGRAM\nPython=>=3.2\n"
+            "[Prepare]\nExec=/bin/cp -p tool made\n")
+    inst.write_unit("web", text.replace("PROGRAM", "no-such-thing"))
+    inst.foreground()
+    assert "no-such-thing" in inst.wait_state("web", "failed")["reason"]
+    assert not os.path.exists(f"{d}/made")
+    inst.write_unit("web", text.replace("PROGRAM", "sh"))
+    inst.wait_state("web", "running")
+    assert os.path.exists(f"{d}/made") and inst.sbxsv("restart", "web").code == 0
