@@ -12,6 +12,7 @@
 #include "config.h"
 #include "ctl/ctl.h"
 #include "main_args.h"
+#include "main_notify.h"
 #include "sandbox/rules.h"
 #include "sup/instance.h"
 #include "sup/sup.h"
@@ -53,6 +54,7 @@ static void on_all_gone(void *data)
 
 static void shut_down(struct daemon *d, int64_t grace_ms)
 {
+	main_notify_stopping();
 	sup_shutdown(d->sup, grace_ms, on_all_gone, d);
 }
 
@@ -66,7 +68,9 @@ static void on_reload_signal(struct loop_signal *w)
 {
 	struct daemon *d = w->data;
 
+	main_notify_reloading();
 	js_free(sup_reload(d->sup));
+	main_notify_ready();
 }
 
 static void on_upgrade_signal(struct loop_signal *w)
@@ -471,6 +475,7 @@ int main(int argc, char **argv)
 		goto failed;
 	if (!stop_pending()) {
 		tell(&d, "ready\n");
+		main_notify_ready();
 		loop_run(d.loop);
 	}
 	tell(&d, "stopped\n");

@@ -65,9 +65,11 @@ static char *text_of(const struct cli *c, const struct place *p, const char *pro
 		return xasprintf(
 			MARK
 			"\n[Unit]\nDescription=Supervisor of sandboxed local "
-			"apps%s%s\n\n[Service]\nType=exec\n"
+			"apps%s%s\n\n[Service]\nType=notify\nNotifyAccess=main\n"
 			"ExecStart=%s%s --foreground\nExecReload=/bin/kill -HUP $MAINPID\nKillMode=mixed\n"
-			"TimeoutStopSec=10\nRestart=on-failure\nRestartSec=1\n\n[Install]\n"
+			"TimeoutStopSec=10\nRestart=on-failure\nRestartSec=1\nDelegate=yes\nEnvironment="
+			"SBXSV_DELEGATED=1\n"
+			"OOMPolicy=continue\n\n[Install]\n"
 			"WantedBy=default.target\n",
 			c->instance ? ", " : "", c->instance ? c->instance : "", program, instance);
 	return xasprintf("[Desktop Entry]\n" MARK "\nType=Application\nName=%s\n"

@@ -173,7 +173,9 @@ int completion_print(const char *shell)
 		zsh();
 	else if (str_eq(shell, "fish"))
 		fish();
+	else if (str_eq(shell, "vim"))
+		syntax_print_vim();
 	else
-		return cli_usage(&cmd_help, "help --completion: bash, zsh or fish");
+		return cli_usage(&cmd_help, "help --completion: bash, zsh, fish or vim");
 	return CLI_OK;
 }

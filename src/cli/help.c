@@ -55,7 +55,7 @@ static int run(struct cli *c, const struct cli_args *a)
 }
 
 static const struct cli_option options[] = {
-	{OPT_COMPLETION, "completion", "SHELL", "print the completions of bash, zsh or fish"},
+	{OPT_COMPLETION, "completion", "SHELL", "print the completions of bash, zsh or fish, or the syntax of units for vim"},
 	{0, NULL, NULL, NULL},
 };
 

@@ -16,3 +16,4 @@ libcli_a_SOURCES += src/cli/doctor.c src/cli/exec.c src/cli/exec_unit.c src/cli/
 libcli_a_SOURCES += src/cli/limits_view.c src/cli/limits_view.h
 # commands that go on
 libcli_a_SOURCES += src/cli/keys.c src/cli/keys.h src/cli/watch.c src/cli/watch.h
+libcli_a_SOURCES += src/cli/syntax.c

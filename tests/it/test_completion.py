@@ -56,7 +56,7 @@ def test_every_command_and_option_is_in_each(inst):
             assert f"*--{o}[" in texts["zsh"]
             assert f"from {name}' -l {o}" in texts["fish"]
     r = inst.sbxsv("help", "--completion", "tcsh")
-    assert r.code == 2 and "bash, zsh or fish" in r.err
+    assert r.code == 2 and "bash, zsh, fish or vim" in r.err
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
