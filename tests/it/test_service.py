@@ -103,5 +103,5 @@ def test_vim_takes_the_syntax(inst):
                 "".join(f"call add(r, synIDattr(synID({a}, {b}, 1), 'name'))\n" for a, b in at) + f"call writefile(r, '{out}')\nqa!\n")
     subprocess.run(["vim", "-u", "NONE", "-i", "NONE", "-n", "-es", "-S", script, unit], stdin=subprocess.DEVNULL, timeout=60,
                    env=dict(inst.env, TERM="dumb"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert inst.read_text(out).splitlines() == ["sbxsvComment", "sbxsvSection", "sbxsvKeyApp", "sbxsvWordApp", "", "sbxsvUnknown",
+    assert inst.read_text(out).splitlines() == ["sbxsvComment", "sbxsvSection", "sbxsvKeyApp", "sbxsvWordApp", "sbxsvInApp", "sbxsvUnknown",
                                                 "sbxsvUnknown", "sbxsvKeyNetwork", "sbxsvWrong"]
