@@ -34,11 +34,11 @@ struct daemon {
 	struct loop *loop;
 	struct sup *sup;
 	struct ctl *ctl;
-	int lock_fd, notify_fd, parent_fd, watch_fd;
+	int lock_fd, state_lock_fd, notify_fd, parent_fd, watch_fd;
 	bool log_open;
 	struct keep *keep; /* of the program before */
-	char **argv;	   /* without --handover */
-	char *program;	   /* NULL: not known */
+	char **argv;       /* without --handover */
+	char *program;     /* NULL: not known */
 	struct loop_signal term, intr, hup, usr2;
 	struct loop_io watch;
 };
@@ -252,7 +252,8 @@ static void watch_signals(struct daemon *d)
  * target of a link, is what an upgrade executes. */
 static char *own_program(void)
 {
-	const char *given = (const char *)(uintptr_t)getauxval(AT_EXECFN); /* NOLINT: as getauxval(3) has it */
+	const char *given =
+		(const char *)(uintptr_t)getauxval(AT_EXECFN); /* NOLINT: as getauxval(3) has it */
 	CLEANUP_FREE char *cwd = getcwd(NULL, 0), *full = given && cwd ? path_join(cwd, given) : NULL;
 	char self[PATH_MAX];
 	struct stat a, b;
@@ -286,6 +287,7 @@ static void save_rest(void *data, struct keep *k, struct js *root)
 	struct daemon *d = data;
 
 	keep_fd(k, root, "lock", d->lock_fd);
+	keep_fd(k, root, "state_lock", d->state_lock_fd);
 	keep_fd(k, root, "watch", d->watch_fd);
 	js_add(root, "ctl", ctl_save(k, d->ctl));
 }
@@ -316,6 +318,7 @@ static int take_over(struct daemon *d, struct err **e)
 	size_t left;
 
 	d->lock_fd = keep_take_fd(d->keep, root, "lock");
+	d->state_lock_fd = keep_take_fd(d->keep, root, "state_lock");
 	d->watch_fd = keep_take_fd(d->keep, root, "watch");
 	log_timestamps(!d->args.foreground);
 	d->log_open = true;
@@ -378,7 +381,8 @@ static int start(struct daemon *d, struct err **e)
 		return err_sys(e, errno, "--watch-pid %d", (int)d->args.watch_pid);
 	/* One supervisor; the loser must not touch the log or the state of the winner. */
 	d->lock_fd = instance_lock(d->dirs.runtime, &holder, e);
-	if (d->lock_fd < 0 || (!d->args.foreground && own_log(&d->dirs, e) < 0))
+	if (d->lock_fd < 0 || instance_lock_state(d->dirs.state, &d->state_lock_fd, e) < 0 ||
+	    (!d->args.foreground && own_log(&d->dirs, e) < 0))
 		return -1;
 	d->log_open = true;
 	/* Orphans of apps without a pid namespace become our children, not pid 1's. */
@@ -419,6 +423,7 @@ static void finish(struct daemon *d)
 	unit_dirs_finish(&d->dirs);
 	free(d->argv);
 	free(d->program);
+	fd_close_many(&d->state_lock_fd, 1);
 	fd_close_many(&d->lock_fd, 1); /* last: the next one may begin */
 }
 
@@ -442,7 +447,8 @@ static int run_on(struct daemon *d)
 
 int main(int argc, char **argv)
 {
-	struct daemon d = {.lock_fd = -1, .notify_fd = -1, .parent_fd = -1, .watch_fd = -1};
+	struct daemon d = {
+		.lock_fd = -1, .state_lock_fd = -1, .notify_fd = -1, .parent_fd = -1, .watch_fd = -1};
 	CLEANUP_ERR struct err *e = NULL;
 	CLEANUP_FREE char *text = NULL;
 	int code;

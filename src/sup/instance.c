@@ -75,9 +75,10 @@ static int take_lock(int fd)
 	return 0;
 }
 
-int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e)
+/* -1 with *e; err_code EWOULDBLOCK and *ret_holder (pid, or 0) when another has it. */
+static int lock_in(const char *path, pid_t *ret_holder, struct err **e)
 {
-	CLEANUP_FD int dir = file_private_dir(runtime_dir, e);
+	CLEANUP_FD int dir = file_private_dir(path, e);
 	CLEANUP_FD int fd = -1;
 	char text[32] = "";
 	int n;
@@ -86,22 +87,44 @@ int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e)
 		return -1;
 	fd = file_open_nofollow(dir, LOCK, O_RDWR | O_CREAT, 0600);
 	if (fd < 0)
-		return err_sys(e, errno, "%s/%s: cannot open the lock", runtime_dir, LOCK);
+		return err_sys(e, errno, "%s/%s: cannot open the lock", path, LOCK);
 	if (take_lock(fd) < 0) {
 		int code = errno;
 		pid_t pid = recorded_holder(fd);
 
 		*ret_holder = pid;
 		(void)snprintf(text, sizeof text, "%d", (int)pid);
-		return err_set(e, code,
-			       "another sbxsvd (pid %s) already uses %s; one supervisor a runtime directory, "
-			       "see --instance",
-			       pid ? text : "unknown", runtime_dir);
+		return err_set(e, code, "another sbxsvd (pid %s) already uses %s", pid ? text : "unknown",
+			       path);
 	}
 	n = snprintf(text, sizeof text, "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
-		log_warning("%s/%s: cannot write our pid: %s", runtime_dir, LOCK, strerror(errno));
+		log_warning("%s/%s: cannot write our pid: %s", path, LOCK, strerror(errno));
 	return TAKE_FD(fd);
+}
+
+int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e)
+{
+	int fd = lock_in(runtime_dir, ret_holder, e);
+
+	if (fd < 0 && err_code(e ? *e : NULL) == EWOULDBLOCK)
+		(void)err_set(e, err_code(*e), "%s; one supervisor a runtime directory, see --instance",
+			      err_msg(*e));
+	return fd;
+}
+
+int instance_lock_state(const char *state_dir, int *ret_fd, struct err **e)
+{
+	CLEANUP_ERR struct err *why = NULL;
+	pid_t holder = 0;
+
+	*ret_fd = lock_in(state_dir, &holder, &why);
+	if (*ret_fd >= 0 || err_code(why) != EWOULDBLOCK)
+		return 0; /* what else is wrong with the directory is found, and said, where it is used */
+	return err_set(e, EWOULDBLOCK,
+		       "%s, and cannot be reached: its runtime directory was removed. End it (kill %d), then "
+		       "start again",
+		       err_msg(why), (int)holder);
 }
 
 static void boot_id(char *buf, size_t cap)

@@ -2,7 +2,8 @@
  * One supervisor a runtime directory, and what the last one left.
  *
  * The lock is an flock on RUNTIME/sbxsvd.lock, held by this process for its life; the file holds its pid for
- * people. STATE/run.json names every init and the proxy with pid and start time, and the boot. It is replaced
+ * people. A second one on STATE/sbxsvd.lock, for runtime directories vanish under those who use them: with the last session of the user, and
+ * with whoever tidies up. Without it the next `up` would run each app twice. STATE/run.json names every init and the proxy with pid and start time, and the boot. It is replaced
  * by rename and not fsynced: it is of use only as long as the kernel that wrote it runs, and an fsync per
  * launch would stall the loop. After an unclean end the inits are dying already (PDEATHSIG); the next
  * supervisor makes sure: a recorded process whose start time still is the recorded one gets SIGKILL by pidfd,
@@ -34,6 +35,8 @@ void instance_record_finish(struct instance_record *r);
 /* The lock's fd, owned by caller. -1 with *e; err_code EWOULDBLOCK and *ret_holder (pid, or 0) when another
  * has it. */
 int instance_lock(const char *runtime_dir, pid_t *ret_holder, struct err **e);
+/* -1 with *e: another supervisor has it. 0: *ret_fd is the lock's, owned by caller, or -1 where there can be none (full disk). */
+int instance_lock_state(const char *state_dir, int *ret_fd, struct err **e);
 /* Writes STATE/run.json. */
 int instance_write(const char *state_dir, const struct instance_record *r, struct err **e);
 /* Reads it; what belongs to another boot, or is gone, is left out. A broken or missing file is an empty

@@ -357,7 +357,7 @@ def rubbish(what, path, keep):
                      "zeros": bytes(65536), "other": b'[1, {"boot": [], "processes": 7, "seq": "x"}, null]\n{"seq": -1}\n{"seq": 1e300, "type": 5}\n'}[what])
 
 
-FILES = ("run.json", "events.jsonl", "logs/job.log", "doctor.json", "sbxsvd.log")
+FILES = ("run.json", "events.jsonl", "logs/job.log", "doctor.json", "sbxsvd.log", "sbxsvd.lock")
 
 
 @pytest.mark.parametrize("what", ["empty", "half", "noise", "large", "zeros", "other", "directory", "pipe", "link", "socket"])
@@ -386,6 +386,27 @@ def test_state_that_is_rubbish_is_said_and_apps_run(inst, what):
     record = os.path.join(inst.state, "run.json")
     if what != "directory":  # replaced by a good one; a directory may hold somebody's files
         assert stat.S_ISREG(os.lstat(record).st_mode) and json.loads(inst.read_text(record)) is not None
+
+
+def test_a_runtime_directory_that_was_removed_does_not_double_the_apps(inst):
+    """As when the last session of a user ends and XDG_RUNTIME_DIR goes with it: the old supervisor lives, and nobody can reach it."""
+    d = inst.app_dir("job")
+    inst.write_unit("job", unit(d, "echo x >> starts; exec sleep 1000"))
+    inst.up()
+    inst.wait_state("job", "running")
+    old = inst.daemon_pid()
+    inst.seen[old] = proc_start(old)
+    shutil.rmtree(inst.runtime)
+    assert inst.sbxsv("status").code == 5
+    r = inst.sbxsv("up")
+    assert r.code != 0 and f"pid {old}" in r.err and f"kill {old}" in r.err, r
+    assert proc_start(old) is not None and len(lines(f"{d}/starts")) == 1 and len(living(inst)) >= 1
+    os.kill(old, signal.SIGTERM)
+    wait_for(lambda: proc_start(old) is None, GENEROUS)
+    assert not living(inst)
+    inst.up()
+    inst.wait_state("job", "running")
+    assert len(lines(f"{d}/starts")) == 2
 
 
 def test_the_lock_that_is_rubbish_is_no_hindrance(inst):
