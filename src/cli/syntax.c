@@ -25,7 +25,7 @@ static void section_of(const struct unit_key *k, size_t n, const char *name)
 {
 	const char *bar = "";
 
-	printf("syn region sbxsvIn%s matchgroup=sbxsvSection start=/^\\[%s\\]\\s*$/ end=/^\\ze\\[/ "
+	printf("syn region sbxsvIn%s matchgroup=sbxsvSection start=/^\\[%s\\]\\s*$/ end=/^\\[/me=e-2 "
 	       "contains=sbxsvComment,sbxsvUnknown,sbxsvKey%s,sbxsvWord%s,sbxsvExpand\n",
 	       name, name, name, name);
 	printf("syn match sbxsvKey%s /^\\%%(", name);
@@ -46,9 +46,10 @@ void syntax_print_vim(void)
 	size_t n = 0;
 	const struct unit_key *k = unit_keys(&n);
 
+	/* the section decides what a key is: a look at the middle of a file needs its beginning */
 	puts("\" Vim syntax of sbxsv units, drop-ins and profiles, see sbxsv.app(5).\n"
 	     "\" Written by `sbxsv help --completion vim` from the table of keys.\n"
-	     "if exists(\"b:current_syntax\")\n  finish\nendif\nsyn case match\n"
+	     "if exists(\"b:current_syntax\")\n  finish\nendif\nsyn case match\nsyn sync fromstart\n"
 	     "syn match sbxsvWrong /^\\[.*/\n"
 	     "syn match sbxsvComment /^[#;].*/\n"
 	     "syn match sbxsvUnknown /^[^#;=\\[]\\+\\ze=/ contained\n"
