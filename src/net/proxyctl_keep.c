@@ -128,11 +128,15 @@ static void tally_from(struct keep *k, const struct js *o, struct pc_tally *t)
 {
 	keep_load(k, o, tally_fields, ELEMENTS(tally_fields), t);
 	for (const struct js *r = js_first(js_get(o, "rules")); r && t->n < PC_TALLY_MAX; r = js_next(r)) {
-		keep_load(k, r, rule_fields, ELEMENTS(rule_fields), &t->v[t->n]);
-		if (t->v[t->n].rule)
-			t->n++;
-		else
+		struct pc_tally_rule rule = {0};
+
+		keep_load(k, r, rule_fields, ELEMENTS(rule_fields), &rule);
+		if (!rule.rule) {
 			keep_wrong(k, "a rule without a text was handed over");
+			continue;
+		}
+		VEC_GROW(t->v, t->n, t->cap);
+		t->v[t->n++] = rule;
 	}
 }
 
@@ -209,8 +213,13 @@ static void app_from(struct keep *k, const struct js *o, struct proxyctl *p)
 	keep_load(k, js_get(o, "before"), counters, ELEMENTS(counters), &a->before);
 	keep_load(k, js_get(o, "now"), counters, ELEMENTS(counters), &a->now);
 	tally_from(k, js_get(o, "tally"), &a->tally);
-	for (const struct js *d = js_first(js_get(o, "denied")); d && a->n_denied < PC_DENIED_MAX; d = js_next(d))
-		keep_load(k, d, denied_fields, ELEMENTS(denied_fields), &a->denied[a->n_denied++]);
+	for (const struct js *d = js_first(js_get(o, "denied")); d && a->n_denied < PC_DENIED_MAX; d = js_next(d)) {
+		struct pc_denied one = {0};
+
+		keep_load(k, d, denied_fields, ELEMENTS(denied_fields), &one);
+		VEC_GROW(a->denied, a->n_denied, a->cap_denied);
+		a->denied[a->n_denied++] = one;
+	}
 }
 
 /* --- all --- */
