@@ -13,7 +13,7 @@
  *   live.c      such rules given, taken, ended
  *   reclaim.c   a port taken by an orphan
  *   command.c   requests that wait for a result
- *   order.c     After= and Requires=
+ *   order.c     After= and Requires=; wait.c: who waits, and for whom
  *   needs.c     [Needs], before a launch
  *   reload.c    apps.d as a diff
  *   watch.c     inotify

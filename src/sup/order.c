@@ -16,23 +16,8 @@
  *
  * Nothing recurses: walks have a list of their own, and changes that follow from a change are queued.
  */
-#include "sup/app.h"
-#include "base/clock.h"
-#include "unit/order.h"
+#include "sup/order.h"
 #include <string.h>
-
-struct order_world {
-	bool fresh; /* made of the definitions as they are */
-	struct app **apps;
-	size_t n;
-	struct order_edge *edges;
-	size_t n_edges, cap_edges;
-	struct order order;
-	/* apps whose state or `stuck` changed */
-	struct app **moved;
-	size_t n_moved, cap_moved;
-	bool telling;
-};
 
 static const enum app_event ev_stop = EV_STOP, ev_restart = EV_RESTART;
 
@@ -43,7 +28,7 @@ static const char *name_at(const void *list, size_t i)
 	return ((struct app *const *)list)[i]->name;
 }
 
-static struct app *find(const struct order_world *w, const char *name)
+struct app *order_app(const struct order_world *w, const char *name)
 {
 	size_t i = order_find(w->apps, w->n, name_at, name);
 
@@ -54,7 +39,7 @@ static void add_lines(struct order_world *w, const struct app *a, const struct u
 		      enum order_kind kind)
 {
 	for (size_t i = 0; i < l->n; i++) {
-		const struct app *to = find(w, l->v[i].text);
+		const struct app *to = order_app(w, l->v[i].text);
 
 		if (!to)
 			continue;
@@ -63,7 +48,7 @@ static void add_lines(struct order_world *w, const struct app *a, const struct u
 	}
 }
 
-static struct order_world *world(struct sup *s)
+struct order_world *order_world(struct sup *s)
 {
 	struct order_world *w = s->order;
 	size_t i = 0;
@@ -189,7 +174,7 @@ static size_t collect(struct order_world *w, struct app *a, bool down, struct ap
 
 size_t order_all(struct sup *s, struct app ***ret)
 {
-	struct order_world *w = world(s);
+	struct order_world *w = order_world(s);
 	struct app **v = xcalloc(w->n + 1, sizeof(struct app *));
 
 	for (size_t i = 0; i < w->n; i++)
@@ -198,146 +183,7 @@ size_t order_all(struct sup *s, struct app ***ret)
 	return w->n;
 }
 
-/* --- waiting --- */
-
-static bool available(const struct app *r)
-{
-	return !r->held_back && !r->removed &&
-	       (r->state == APP_RUNNING || r->state == APP_UNHEALTHY || r->state == APP_IDLE);
-}
-
-/* It will be there without anybody doing anything, unless it fails first. */
-static bool on_its_way(const struct app *r)
-{
-	if (r->removed || r->dead)
-		return false;
-	if (r->held_back)
-		return *r->held_back == EV_RESTART;
-	switch (r->state) {
-	case APP_STARTING:
-		return true;
-	case APP_WAITING:
-		return !r->stuck;
-	case APP_STOPPING:
-		return r->after == AFTER_AGAIN || r->after == AFTER_IDLE;
-	default:
-		return false;
-	}
-}
-
-enum { SHOWN_MAX = 3 }; /* apps that are named with their state */
-
-struct wait {
-	size_t n;
-	bool stuck;
-	struct strbuf text, hint;
-};
-
-/* "db (failed: exited with status 3 after 5 ms)" */
-static void describe(struct wait *x, const char *name, const struct app *r)
-{
-	const char *reason = r ? r->reason : NULL;
-	int len = reason ? (int)strcspn(reason, "\n") : 0;
-
-	if (x->n > SHOWN_MAX)
-		return;
-	strbuf_addf(&x->text, "%s%s", x->n > 1 ? ", " : "waiting for ", name);
-	while (len && reason[len - 1] == ':')
-		len--;
-	if (!r || r->removed)
-		strbuf_adds(&x->text, " (there is no such app)");
-	else if (r->held_back)
-		strbuf_addf(&x->text, " (it is about to be %s)",
-			    *r->held_back == EV_STOP ? "stopped" : "restarted");
-	else if (len && r->state != APP_STARTING && r->state != APP_WAITING)
-		strbuf_addf(&x->text, " (%s: %.*s)", app_state_name(r->state), len, reason);
-	else
-		strbuf_addf(&x->text, " (%s)", app_state_name(r->state));
-}
-
-static void advise(struct wait *x, const struct unit_value *v, const struct app *r, const struct sup *s)
-{
-	CLEANUP_FREE const char **names = NULL;
-	const char *near;
-	size_t n = 0;
-
-	if (x->hint.len)
-		return;
-	if (r && !r->removed) {
-		strbuf_addf(&x->hint, "it starts as soon as %s is ready; sbxsv status %s says more", v->text,
-			    v->text);
-		return;
-	}
-	names = xcalloc(s->n_apps + 1, sizeof *names);
-	for (const struct app *a = s->apps; a; a = a->next)
-		if (!a->dead && !a->removed)
-			names[n++] = a->name;
-	near = str_nearest(v->text, names);
-	strbuf_addf(&x->hint, "%s names it%s%s%s; it starts as soon as there is a unit of that name",
-		    v->origin, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-}
-
-static void look(struct app *a, struct wait *x)
-{
-	const struct order_world *w = world(a->sup);
-	const struct unit *u = a->unit;
-
-	for (size_t i = 0; i < u->requires.n; i++) {
-		const struct app *r = find(w, u->requires.v[i].text);
-
-		if (r && (available(r) || w->order.circle[r->node] == w->order.circle[a->node]))
-			continue;
-		x->n++;
-		describe(x, u->requires.v[i].text, r);
-		if (r && on_its_way(r))
-			continue;
-		x->stuck = true;
-		advise(x, &u->requires.v[i], r, a->sup);
-	}
-	for (size_t i = 0; i < u->after.n; i++) {
-		const struct app *r = find(w, u->after.v[i].text);
-
-		if (!r || !on_its_way(r) || w->order.circle[r->node] == w->order.circle[a->node])
-			continue;
-		x->n++;
-		describe(x, r->name, r);
-	}
-	if (x->n > SHOWN_MAX)
-		strbuf_addf(&x->text, " and %zu more", x->n - SHOWN_MAX);
-}
-
-/* Those who connect wait as long as they do for an app in backoff. */
-static void hold_gate(struct app *a)
-{
-	int64_t left = APP_BACKOFF_HOLD_MS - (a->state == APP_WAITING ? clk_mono_ms() - a->since_ms : 0);
-
-	if (a->stuck && left > 0)
-		loop_timer_start(&a->gate_timer, left);
-}
-
-/* Sets reason, hint and `stuck`. */
-static bool must_wait(struct app *a)
-{
-	struct wait x = {0};
-
-	look(a, &x);
-	a->stuck = x.stuck;
-	if (x.n)
-		app_say(a, x.hint.p ? x.hint.p : "", "%s", x.text.p);
-	else if (a->state == APP_WAITING)
-		app_say_nothing(a);
-	strbuf_finish(&x.text);
-	strbuf_finish(&x.hint);
-	return x.n > 0;
-}
-
-bool order_blocked(struct app *a)
-{
-	if ((!a->unit->requires.n && !a->unit->after.n) || !must_wait(a))
-		return false;
-	hold_gate(a);
-	return true;
-}
+/* --- who waits asks again --- */
 
 static void note(struct order_world *w, struct app *a)
 {
@@ -351,13 +197,13 @@ static void review(struct order_world *w, struct app *a)
 
 	if (a->state != APP_WAITING)
 		return;
-	if (!must_wait(a)) {
+	if (!wait_look(a)) {
 		app_event(a, EV_CLEAR);
 		return;
 	}
 	if (a->stuck == was)
 		return;
-	hold_gate(a);
+	wait_hold_gate(a);
 	network_gate(a);
 	command_settle(a, NULL);
 	note(w, a);
@@ -374,7 +220,7 @@ static bool runs(const struct app *a)
 /* Does something run that has to end before? A restart spares those whose new definition could not start. */
 static bool is_needed(struct app *a)
 {
-	const struct order_world *w = world(a->sup);
+	const struct order_world *w = order_world(a->sup);
 	enum order_kind kind;
 
 	EACH_NEIGHBOUR(w, a, false, i)
@@ -430,7 +276,7 @@ static void tell_others(struct order_world *w, struct app *a)
 
 static void drain(struct sup *s)
 {
-	struct order_world *w = world(s);
+	struct order_world *w = order_world(s);
 
 	if (w->telling)
 		return;
@@ -445,7 +291,7 @@ static void drain(struct sup *s)
 /* Called from within a step: what follows is queued. */
 void order_moved(struct app *a)
 {
-	struct order_world *w = world(a->sup);
+	struct order_world *w = order_world(a->sup);
 
 	if (a->sup->down || !w->n_edges)
 		return;
@@ -468,7 +314,7 @@ void order_review(struct sup *s)
 static void start_first(struct app *a, bool person, struct strv *with)
 {
 	CLEANUP_FREE struct app **v = NULL;
-	size_t n = collect(world(a->sup), a, true, &v);
+	size_t n = collect(order_world(a->sup), a, true, &v);
 
 	for (size_t i = 0; i < n; i++) {
 		struct app *r = v[i];
@@ -493,7 +339,7 @@ static void start_first(struct app *a, bool person, struct strv *with)
 
 void order_need(struct app *a)
 {
-	if (!world(a->sup)->n_edges)
+	if (!order_world(a->sup)->n_edges)
 		return;
 	a->sup->walks++;
 	start_first(a, false, NULL);
@@ -513,7 +359,7 @@ static bool ends_anyway(const struct app *x, const enum app_event *e)
 static void end_after_others(struct app *a, const enum app_event *e, struct strv *with)
 {
 	CLEANUP_FREE struct app **v = NULL;
-	size_t n = collect(world(a->sup), a, false, &v);
+	size_t n = collect(order_world(a->sup), a, false, &v);
 
 	free(TAKE_PTR(a->because));
 	hold_back(a, e);
@@ -543,7 +389,7 @@ static void end_with(struct app *a)
 	size_t n = 0;
 
 	v = xcalloc(a->sup->n_apps + 1, sizeof(struct app *));
-	EACH_NEIGHBOUR(world(a->sup), a, false, i)
+	EACH_NEIGHBOUR(order_world(a->sup), a, false, i)
 	{
 		struct app *x = neighbour(a->sup->order, false, i, &kind);
 
@@ -559,7 +405,7 @@ void order_request(struct app *a, enum app_event e, bool person, struct strv *wi
 {
 	struct sup *s = a->sup;
 
-	if (!world(s)->n_edges) {
+	if (!order_world(s)->n_edges) {
 		app_event(a, e);
 		return;
 	}

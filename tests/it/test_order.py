@@ -1,5 +1,6 @@
 """After= and Requires=: who waits for whom, who starts and stops with whom, and what is said of it."""
 import os
+import random
 import signal
 import threading
 
@@ -473,3 +474,41 @@ def test_an_idle_session_app_is_there(inst, apps, free_port):
     assert r.code == 0 and set(states(inst).values()) == {"stopped"}
     assert inst.sbxsv("start", "web").code == 0  # idle is enough for who requires it
     assert states(inst) == {"base": "stopped", "lazy": "idle", "web": "running"}
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SBXSV_ORDER_WALKS", "2"))))
+def test_any_history_can_be_ended_and_begun(inst, apps, seed):
+    """Random requests, crashes and edits, none waited for; then all of it can be stopped and started, in order."""
+    rng = random.Random(seed)
+    lines = {"a": "Requires=b c", "b": "Requires=d", "c": "Requires=d\nAfter=b", "d": "Requires=e", "e": "", "f": "After=a e"}
+    more = {"a": "Requires=b", "b": "Requires=d e", "c": "Requires=e", "d": "", "e": "After=d", "f": "Requires=a"}
+    quick = "echo >&3; while :; do sleep 0.05; done"
+    for name, order in lines.items():
+        apps.add(name, order, command=quick)
+    inst.foreground()
+    for _ in range(60):
+        name = rng.choice("abcdef")
+        what = rng.choice(("start", "stop", "restart", "kill", "edit", "all", "remove"))
+        if what in ("start", "stop", "restart"):
+            inst.sbxsv(what, name, "--no-wait")
+        elif what == "kill" and (inst.peek(name) or {}).get("pid"):
+            kill_pid(inst.peek(name)["pid"])
+        elif what == "edit":
+            apps.add(name, rng.choice((lines, more))[name], command=quick)
+            inst.sbxsv("reload")  # which may find a circle
+        elif what == "all":
+            inst.sbxsv(rng.choice(("start", "stop", "restart")), "--all", "--no-wait")
+        elif what == "remove" and os.path.exists(inst.unit_path(name)):
+            inst.remove_unit(name)
+    for name, order in lines.items():
+        apps.add(name, order, command=quick)
+    inst.ok("reload")
+    assert inst.sbxsv("stop", "--all", timeout=GENEROUS).code == 0
+    wait_for(lambda: set(states(inst).values()) == {"stopped"} and len(states(inst)) == len(lines), GENEROUS)
+    assert not [p for p in inst.alive() if p not in {q.pid for q in inst.procs}]
+    r = inst.sbxsv("start", "--all", timeout=GENEROUS)
+    assert r.code == 0, r
+    assert set(states(inst).values()) == {"running"}
+    order = apps.order("running")[-6:]
+    for first, then in ("db", "dc", "ba", "ca", "bc", "ed", "af"):
+        assert order.index(first) < order.index(then), order
