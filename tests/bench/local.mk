@@ -5,4 +5,4 @@ netbench_SOURCES = tests/bench/netbench.c tests/bench/netbench.h tests/bench/ser
 netbench_LDADD =
 portbench_SOURCES = tests/bench/portbench.c
 portbench_LDADD = libports.a $(BASE_LIBS)
-EXTRA_DIST += tests/bench/run tests/bench/audit.py tests/bench/connect.py
+EXTRA_DIST += tests/bench/run tests/bench/audit.py tests/bench/peers.py tests/bench/connect.py
