@@ -218,7 +218,10 @@ class Sbxsv(Peer):
 
     def own_pids(self):
         """The proxy has no environment to be found by."""
-        return [self.proc.pid] + harness.children(self.proc.pid) if self.proc.poll() is None else []
+        if self.proc.poll() is not None:
+            return []
+        apps = set(self.command_pids())
+        return [self.proc.pid] + [p for p in harness.children(self.proc.pid) if p not in apps]
 
     def app_pid(self, name):
         """The number that the shell has said is that of its own pid namespace."""
