@@ -19,7 +19,7 @@ static void on_event(void *data, const struct js *event)
 	const char *app = js_str(event, "app"), *type = js_str(event, "type");
 
 	(void)data;
-	assert(pc_app_find(apps, app) && str_eq(type, "violation") && text);
+	assert(pc_app_find(apps, app) && (str_eq(type, "violation") || str_eq(type, "unreachable")) && text);
 }
 
 static void on_synced(void *data, uint64_t n)
