@@ -295,7 +295,7 @@ def test_launches_are_held_back_and_never_lost(inst):
     for n in range(6):
         inst.write_unit(f"crash{n}", unit(inst.app_dir(f"crash{n}"), "exit 1", body="[Restart]\nSec=1ms\nMaxSec=1ms\nLimitBurst=100000\n"))
     inst.up()
-    for _ in range(6):
+    for _ in range(3):
         upgrade(inst)
         before = [inst.peek(f"crash{n}")["launches"] for n in range(6)]
         wait_for(lambda: all(inst.peek(f"crash{n}")["launches"] > before[n] for n in range(6)), what="launches to go on")
@@ -475,8 +475,7 @@ BAD = {
     "newer": (lambda real: OTHER_VERSION.replace("REAL", real).encode(), "is of version 2, and this sbxsvd understands 1 only"),
     "key": (lambda real: UNKNOWN_KEY.replace("REAL", real).encode(), "uses App.Descriptiom, which this version does not know"),
     "crash": (lambda real: b"#!/bin/sh\nkill -SEGV $$\n", "SIGSEGV"),
-    "hang": (lambda real: b"#!/bin/sh\nexec sleep 1000\n", "within 10 s"),
-    "chatty": (lambda real: b"#!/bin/sh\nwhile :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done\n", "within 10 s"),
+    "hang": (lambda real: b"#!/bin/sh\nyes\n", "within 10 s"),  # and talks all the time
     # says yes, and is gone when it is executed
     "vanishes": (lambda real: f"#!/bin/sh\nrm -f \"$0\"\nexec {real} \"$@\"\n".encode(), "all goes on as it was"),
 }
@@ -516,7 +515,7 @@ def installed(inst):
     return Installed(inst)
 
 
-@pytest.mark.parametrize("what", [b for b in BAD if b not in ("hang", "chatty")] + ["hang", "chatty"])
+@pytest.mark.parametrize("what", BAD)
 def test_a_program_that_cannot_take_over(inst, installed, free_port, what):
     data, words = BAD[what]
     port = free_port()
@@ -584,12 +583,12 @@ def test_killed_in_the_middle(inst, free_port):
     """kill -9 at any moment of it: nothing is left, and the next start works."""
     port = free_port()
     inst.server_unit("web", port)
-    for n in range(8):
+    for n in range(5):
         inst.up()
         inst.wait_state("web", "running")
         pid, proxy, daemon = inst.peek("web")["pid"], inst.proxy_pid(), inst.daemon_pid()
         p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        time.sleep(0.008 * n)
+        time.sleep(0.012 * n)
         kill_pid(daemon)
         out, _ = p.communicate(timeout=60)
         assert p.returncode in (0, 1, 5, 6), out
@@ -601,7 +600,7 @@ def test_stopped_in_the_middle(inst, installed):
     inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
     inst.up()
     inst.wait_state("job", "running")
-    installed.put(BAD["hang"][0](None))
+    installed.put(b"#!/bin/sh\nexec sleep 1000\n")
     p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: any("sleep" in harness.describe(c) and "1000" in harness.describe(c) and "check-handover" not in harness.describe(c)
                          for c in harness.children(inst.daemon_pid())))

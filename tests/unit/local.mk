@@ -42,6 +42,12 @@ test_tally_SOURCES = tests/unit/test_tally.c
 test_tally_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_tally_LDADD = libnet.a $(BASE_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += test_keep
+TESTS += test_keep
+test_keep_SOURCES = tests/unit/test_keep.c
+test_keep_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_keep_LDADD = $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += test_dropin
 TESTS += test_dropin
 test_dropin_SOURCES = tests/unit/test_dropin.c
