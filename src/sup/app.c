@@ -74,6 +74,7 @@ void app_free(struct app *a)
 	live_finish(a);
 	stdio_release(a);
 	prepare_release(a);
+	hooks_release(a);
 	run_release(a);
 	listener_release(a);
 	if (a->sup->proxy)

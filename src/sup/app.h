@@ -23,6 +23,7 @@
  *   shortage.c  what the machine is short of
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
+ *   hooks.c     [Hooks]: commands that run when something happens
  *   prepare.c   [Prepare]: a command that runs before the app, once for each content of its files
  *   stdio.c     instances of Mode=stdio that clients started
  *   limits.c    control groups
@@ -52,6 +53,8 @@
 
 struct cgroup_tree;
 struct health;
+struct hook_run;
+struct hooks;
 struct judge;
 struct notices;
 struct app_needs;
@@ -160,6 +163,7 @@ struct app {
 	struct liverules live;
 	struct loop_timer live_timer; /* the next of them ends */
 
+	struct hooks *hooks;     /* that wait, or run; NULL: none ever did */
 	struct prepare *prepare; /* [Prepare] runs, or is tried again; NULL: no */
 	bool prepared;           /* it has just succeeded */
 
@@ -223,6 +227,8 @@ struct sup {
 	unsigned upgrades;	 /* of this process */
 
 	struct watch *watch;
+	struct hook_run *hook_runs;
+	struct loop_defer hooks_defer; /* some wait */
 	struct loop_defer record_defer;
 	struct instance_record remains; /* what an earlier run left behind */
 	uint16_t *reclaimed;            /* ports where reclaim was tried in this run */
@@ -283,6 +289,7 @@ void run_begin(struct app *a);       /* definition and ports */
 void run_ports_again(struct app *a); /* an orphan that had one is gone */
 void run_start(struct app *a);       /* the process */
 void run_attach(struct app *a);
+struct plan *run_plan_of_hook(struct app *a, const struct unit *u, struct err **e);
 struct plan *run_plan(struct app *a, const struct unit *u, struct err **e); /* by this view of its unit; NULL with *e */
 void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
 /* Across an exec: the process that is there; ready_begun_ms: since when it is asked whether it is ready, 0: it is not. */
@@ -443,6 +450,17 @@ void session_wanted(struct app *a); /* a client waits */
 void session_proxy_says(struct sup *s, const char *app, enum proxy_use use);
 struct js *session_status(const struct app *a); /* NULL: it is no session app */
 
+/* hooks.c */
+void hooks_init(struct sup *s);
+/* name: "OnReady" and the like, a text that stays. Returns at once; nothing runs before the loop does. */
+void hooks_happened(struct app *a, const char *name, const struct js *event);
+void hooks_release(struct app *a); /* the app is forgotten; one that runs goes on */
+size_t hooks_running(const struct sup *s);
+const char *hooks_busy(const struct sup *s); /* whose hook runs or waits; NULL: nobody's */
+bool hooks_knows(const struct sup *s, pid_t pid);
+void hooks_kill(struct sup *s);
+void hooks_finish(struct sup *s);
+
 /* prepare.c */
 enum prepare_next { PREPARE_DONE, PREPARE_RUN, PREPARE_FAILED };
 /* The app is about to be launched. DONE: the app itself is next; RUN: a launch by prepare_unit() is. */
@@ -489,6 +507,7 @@ struct js *limits_machine(const struct sup *s);
 
 /* status.c */
 void status_emit_state(struct app *a, enum app_state from);
+void status_hook_start(struct app *a);
 void status_emit_ready(struct app *a, const char *what);
 void status_emit_exit(struct app *a);
 

@@ -162,6 +162,8 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 		a->up_ms = clk_mono_ms();
 		a->diag_fd = TAKE_FD(done->diag_fd);
 		network_attach(a, done);
+		if (!a->prepare)
+			status_hook_start(a);
 		if (!a->reaped && !a->prepare)
 			app_event(a, EV_UP);
 	}
@@ -198,7 +200,8 @@ static void others_of(const struct app *a, struct strv *ret, struct strv *ret_da
 	}
 }
 
-struct plan *run_plan(struct app *a, const struct unit *u, struct err **e)
+/* of_app: of the app itself, not of a hook. */
+static struct plan *plan_by(struct app *a, const struct unit *u, bool of_app, struct err **e)
 {
 	CLEANUP_STRV struct strv others = {0}, others_data = {0};
 	struct unit_problems problems = {0};
@@ -209,24 +212,37 @@ struct plan *run_plan(struct app *a, const struct unit *u, struct err **e)
 			       .environ = a->sup->environ,
 			       .fs = a->sup->memo ? plan_memo_fs(a->sup->memo) : plan_fs_real(),
 			       .memo = a->sup->memo,
-			       .reaches_out = network_egress(a) != EGRESS_OFF};
+			       .reaches_out = of_app && network_egress(a) != EGRESS_OFF};
 	CLEANUP_FREE char *text = NULL;
 	struct plan *p = NULL;
 
 	if (identity_find(u, a->sup->dirs, &a->sup->conf, &w.user, e) < 0)
 		return NULL;
-	free(a->run_user);
-	a->run_user = xstrdup(w.user.name);
+	if (of_app) {
+		free(a->run_user);
+		a->run_user = xstrdup(w.user.name);
+	}
 	others_of(a, &others, &others_data);
 	p = plan_make(u, &w, &problems);
 	identity_finish(&w.user);
-	newcomers_launched(a, &others);
+	if (of_app)
+		newcomers_launched(a, &others);
 	if (!p) {
 		text = unit_problems_text(&problems);
 		(void)err_set(e, 0, "%s", chomp(text));
 	}
 	unit_problems_clear(&problems);
 	return p;
+}
+
+struct plan *run_plan(struct app *a, const struct unit *u, struct err **e)
+{
+	return plan_by(a, u, true, e);
+}
+
+struct plan *run_plan_of_hook(struct app *a, const struct unit *u, struct err **e)
+{
+	return plan_by(a, u, false, e);
 }
 
 static int start_process(struct app *a, const struct backend *b, const struct plan *p, struct err **e)
@@ -301,6 +317,7 @@ void run_start(struct app *a)
 	case NEEDS_PENDING:
 		return;
 	case NEEDS_LACKS:
+		prepare_stop(a);
 		app_event(a, EV_REFUSED);
 		return;
 	case NEEDS_ERROR:

@@ -26,7 +26,7 @@ static size_t living(const struct sup *s)
 
 	for (const struct app *a = s->apps; a; a = a->next)
 		n += app_alive(a) || needs_asking(a);
-	return n;
+	return n + hooks_running(s);
 }
 
 static void over(struct sup *s)
@@ -97,6 +97,7 @@ void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), voi
 		if (!a->dead)
 			app_event(a, EV_STOP);
 	}
+	hooks_kill(s);
 	s->down_data = data;
 	s->down_done = done; /* only now: it must not be called while some are not told yet */
 	shutdown_step(s);

@@ -26,6 +26,8 @@ void status_emit_state(struct app *a, enum app_state from)
 		js_add_str(ev, "hint", a->hint);
 	if (a->state == APP_BACKOFF)
 		js_add_int(ev, "next_start_ms", a->next_start_ms - clk_mono_ms());
+	if (a->state == APP_FAILED)
+		hooks_happened(a, "OnFail", ev);
 	events_emit(a->sup->events, ev);
 }
 
@@ -38,7 +40,20 @@ void status_emit_ready(struct app *a, const char *what)
 	js_add_int(ev, "pid", a->pid);
 	js_add_int(ev, "launch", (int64_t)a->launches);
 	js_add_str(ev, "message", what);
+	hooks_happened(a, "OnReady", ev);
 	events_emit(a->sup->events, ev);
+}
+
+/* The one event that is for hooks alone: all others see the state. */
+void status_hook_start(struct app *a)
+{
+	CLEANUP_JS struct js *ev = js_obj();
+
+	js_add_str(ev, "type", "start");
+	js_add_str(ev, "app", a->name);
+	js_add_int(ev, "pid", a->pid);
+	js_add_int(ev, "launch", (int64_t)a->launches);
+	hooks_happened(a, "OnStart", ev);
 }
 
 static void add_status(struct js *o, const struct last_exit *x)
@@ -64,6 +79,8 @@ void status_emit_exit(struct app *a)
 	add_status(ev, &a->last_exit);
 	js_add_int(ev, "after_ms", a->last_exit.after_ms);
 	js_add_bool(ev, "expected", a->state == APP_STOPPING && a->after != AFTER_RETRY);
+	if (!a->prepare)
+		hooks_happened(a, "OnExit", ev);
 	events_emit(a->sup->events, ev);
 }
 

@@ -104,7 +104,7 @@ void strays_kill_below(pid_t init)
 
 static bool known_child(const struct sup *s, pid_t pid)
 {
-	if (proxyctl_pid(s->proxy) == pid)
+	if (proxyctl_pid(s->proxy) == pid || hooks_knows(s, pid))
 		return true;
 	for (const struct app *a = s->apps; a; a = a->next)
 		if (a->launch && a->pid == pid)

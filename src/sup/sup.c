@@ -177,6 +177,7 @@ static struct sup *sup_new(struct loop *l, const struct sup_config *c)
 	s->started_ms = clk_mono_ms();
 	s->started_wall_ms = clk_wall_ms();
 	loop_defer_init(l, &s->record_defer, on_record, s);
+	hooks_init(s);
 	return s;
 }
 
@@ -290,6 +291,7 @@ void sup_destroy(struct sup *s)
 	proxyctl_destroy(TAKE_PTR(s->proxy)); /* first: it would complain about the listeners that go now */
 	while (s->apps)
 		app_free(s->apps);
+	hooks_finish(s);
 	loop_defer_stop(&s->record_defer);
 	loop_timer_stop(&s->kill_timer);
 	loop_signal_stop(&s->child_signal);

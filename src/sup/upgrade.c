@@ -171,6 +171,8 @@ static char *busy_with(const struct sup *s)
 		if (a->reclaim)
 			return xasprintf("a port of %s is being taken back", a->name);
 	}
+	if (hooks_busy(s))
+		return xasprintf("a hook of %s runs", hooks_busy(s));
 	return proxyctl_can_be_saved(s->proxy) ? NULL : xstrdup("sbxsv-proxy does not take its messages");
 }
 

@@ -46,6 +46,7 @@ static void on_event(void *data, struct js *event)
 	struct app *a = data;
 
 	refused_add(a->sup->refused, event, clk_wall_ms());
+	hooks_happened(a, "OnViolation", event);
 	events_emit(a->sup->events, event);
 }
 
@@ -73,6 +74,14 @@ static void add_process(struct sup *s, struct js *event)
 	js_add_str(event, "command", command);
 }
 
+static void hook(struct sup *s, const struct js *event)
+{
+	struct app *a = js_str(event, "app") ? app_find(s, js_str(event, "app")) : NULL;
+
+	if (a)
+		hooks_happened(a, "OnViolation", event);
+}
+
 void violations_from_proxy(struct sup *s, const struct js *event)
 {
 	struct js *own = js_copy(event);
@@ -80,6 +89,7 @@ void violations_from_proxy(struct sup *s, const struct js *event)
 	if (str_eq(js_str(own, "type"), "violation")) {
 		add_process(s, own);
 		refused_add(s->refused, own, clk_wall_ms());
+		hook(s, own);
 	}
 	events_emit(s->events, own);
 }

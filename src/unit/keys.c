@@ -174,12 +174,12 @@ static const struct unit_key unit_rows[] = {
 
 	U("Port", "Reclaim", K_BOOL, reclaim, "yes", "take a Listen port back from a verified orphan of this app", LIVE),
 
-	U("Hooks", "OnStart", K_HOOK, hooks, "", "command run when the app starts", LIVE, LATER, UNIT_ONLY),
-	U("Hooks", "OnReady", K_HOOK, hooks, "", "command run when the app is ready", LIVE, LATER, UNIT_ONLY),
-	U("Hooks", "OnExit", K_HOOK, hooks, "", "command run when the app ended", LIVE, LATER, UNIT_ONLY),
-	U("Hooks", "OnFail", K_HOOK, hooks, "", "command run when the app is failed", LIVE, LATER, UNIT_ONLY),
-	U("Hooks", "OnViolation", K_HOOK, hooks, "", "command run when the app was refused something", LIVE, LATER, UNIT_ONLY),
-	U("Hooks", "Unsafe", K_BOOL, hooks_unsafe, "no", "run the hooks outside the jail", LIVE, LATER, UNIT_ONLY),
+	U("Hooks", "OnStart", K_HOOK, hooks, "", "command run when the app starts", LIVE, UNIT_ONLY),
+	U("Hooks", "OnReady", K_HOOK, hooks, "", "command run when the app is ready", LIVE, UNIT_ONLY),
+	U("Hooks", "OnExit", K_HOOK, hooks, "", "command run when the app ended", LIVE, UNIT_ONLY),
+	U("Hooks", "OnFail", K_HOOK, hooks, "", "command run when the app is failed", LIVE, UNIT_ONLY),
+	U("Hooks", "OnViolation", K_HOOK, hooks, "", "command run when the app was refused something", LIVE, UNIT_ONLY),
+	U("Hooks", "Unsafe", K_BOOL, hooks_unsafe, "no", "run the hooks outside the jail", LIVE, UNIT_ONLY),
 
 	U("Audit", "Violations", K_ENUM_STR, audit_violations, "writes", "whose refusal is recorded: writes (also exec and sockets), all (also what is only read), off", WORDS("writes", "all", "off")),
 	U("Audit", "Trace", K_BOOL, audit_trace, "no", "record what the app opens", LATER),

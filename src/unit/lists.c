@@ -242,12 +242,14 @@ int unit_set_need_range(struct set *s, struct err **e)
 int unit_set_hook(struct set *s, struct err **e)
 {
 	CLEANUP_STRV struct strv words = {0};
+	CLEANUP_FREE char *joined = NULL;
 
 	if (unit_expand_words(s->c, s->k->name, s->raw, &words, e) < 0)
 		return -1;
 	if (!words.n || !words.v[0][0])
 		return err_set(e, 0, "no program is named");
 	unit_list_drop_named(s->field, s->k->name);
-	unit_list_add(s->field, xasprintf("%s=%s", s->k->name, s->raw), s->origin);
+	joined = strv_join(&words, "\n"); /* one line has none */
+	unit_list_add(s->field, xasprintf("%s=%s", s->k->name, joined), s->origin);
 	return 0;
 }

@@ -136,7 +136,7 @@ struct unit {
 	struct unit_list prepare_allow;
 	int64_t prepare_timeout_ms;
 	unsigned prepare_retries;
-	struct unit_list hooks; /* "OnStart=..." */
+	struct unit_list hooks; /* "OnStart=WORD\nWORD" */
 	bool hooks_unsafe;
 	/* [Port] [Audit] */
 	bool reclaim;

@@ -246,6 +246,12 @@ static void check_log(const struct validate *v)
 		at(v, file, "File=%s lies where the app can write: a log belongs elsewhere", u->log_file);
 }
 
+static void check_hooks(const struct validate *v)
+{
+	if (v->u->hooks.n && v->u->mode == UNIT_STDIO)
+		at(v, set_in(v, "App", "Mode"), "[Hooks] are run by the supervisor, which does not start apps with Mode=stdio");
+}
+
 static void check_prepare(const struct validate *v)
 {
 	static const char *const others[] = {"Files", "Allow", "Timeout", "Retries"};
@@ -281,4 +287,5 @@ void unit_validate(const struct validate *v)
 	check_health(v);
 	check_log(v);
 	check_prepare(v);
+	check_hooks(v);
 }
