@@ -34,10 +34,7 @@ static void gate_timer_fired(struct loop_timer *w)
 {
 	struct app *a = w->data;
 
-	if (a->state == APP_IDLE)
-		session_wanted(a);
-	else
-		network_gate(a);
+	network_gate(a);
 }
 
 void action_init(struct app *a)

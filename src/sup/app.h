@@ -115,7 +115,7 @@ struct app {
 	enum app_after after;
 	struct restart restart;
 	struct loop_timer timer; /* starting: Ready Timeout; stopping: Stop Timeout; backoff: the delay */
-	struct loop_timer gate_timer; /* end of the hold in backoff; idle: it is to be woken */
+	struct loop_timer gate_timer; /* end of the hold in backoff */
 	enum proxy_gate gate;
 	bool network_told;     /* the proxy knows the rules and listeners of `unit` */
 	bool gate_told;        /* and `gate` */
@@ -235,8 +235,6 @@ struct sup {
 	size_t n_reclaimed, cap_reclaimed;
 	struct loop_signal child_signal;
 	bool record_failed;
-	uint64_t wake_turn; /* of the loop, when session apps were woken last, */
-	unsigned wakes;     /* and how many */
 	bool any_unjailed; /* an app without a pid namespace was started, or we are pid 1: there may be strays to reap */
 
 	/* shutdown */
@@ -446,7 +444,6 @@ void session_rested(struct app *a);
 void session_say_unused(struct app *a);
 /* It ended by itself, with success: RESTED follows, or, when that is no way to go on, *ret_failed. */
 enum app_event session_verdict(struct app *a, bool *ret_failed);
-void session_wanted(struct app *a); /* a client waits */
 void session_proxy_says(struct sup *s, const char *app, enum proxy_use use);
 struct js *session_status(const struct app *a); /* NULL: it is no session app */
 

@@ -31,7 +31,6 @@
 #include <sys/resource.h>
 
 #define HOLD_AGAIN_MS 1000 /* ports that could not be had because the machine is short of something */
-#define WAKES_A_TURN  8
 #define FDS_LEFT      32   /* for the control socket and a start */
 #define USED_MS       1000 /* it was ready for so long: ending by itself is no failure, however often */
 #define EARLY_MS      5    /* clocks of two processes read one after the other */
@@ -135,26 +134,6 @@ static bool served_long_enough(const struct app *a)
 	return a->ready_ms && clk_mono_ms() - a->ready_ms + EARLY_MS >= a->unit->idle_timeout_ms;
 }
 
-/*
- * A few in one turn of the loop: a start takes milliseconds, and when hundreds are wanted at once the first ones are to
- * serve before the last one is started, and everybody else to be answered meanwhile.
- */
-void session_wanted(struct app *a)
-{
-	struct sup *s = a->sup;
-
-	if (a->state != APP_IDLE)
-		return;
-	if (s->wake_turn != loop_turns(s->loop)) {
-		s->wake_turn = loop_turns(s->loop);
-		s->wakes = 0;
-	}
-	if (++s->wakes <= WAKES_A_TURN)
-		app_event(a, EV_WAKE);
-	else
-		loop_timer_start(&a->gate_timer, 0);
-}
-
 void session_proxy_says(struct sup *s, const char *name, enum proxy_use use)
 {
 	struct app *a = app_find(s, name);
@@ -162,7 +141,7 @@ void session_proxy_says(struct sup *s, const char *name, enum proxy_use use)
 	if (!a)
 		return;
 	if (use == PROXY_WANTED) {
-		session_wanted(a);
+		app_event(a, EV_WAKE);
 	} else if (session_is(a) && served_long_enough(a)) {
 		app_event(a, EV_UNUSED);
 	} else { /* the proxy has closed the gate by itself */
