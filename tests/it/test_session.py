@@ -357,10 +357,10 @@ def test_changes_of_a_running_one_are_live(inst, free_port):
 
 def test_by_traffic_a_silent_connection_is_no_use(inst, free_port):
     port = free_port()
-    session(inst, "notes", port, more="IdleBy=traffic\n")
+    session(inst, "notes", port, "3s", more="IdleBy=traffic\n")
     inst.up()
     c = Client(port)
-    end = time.monotonic() + 3
+    end = time.monotonic() + 4
     while time.monotonic() < end:  # longer than IdleTimeout: it is in use
         assert c.get().startswith("ok ")
         time.sleep(0.1)
