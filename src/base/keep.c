@@ -300,7 +300,8 @@ void keep_only(const struct keep *k)
 		unsigned next = i < k->n_held ? (unsigned)k->held[i].fd : ~0u;
 
 		if (next > from)
-			(void)syscall(SYS_close_range, from, i < k->n_held ? next - 1 : ~0u, 0u); /* kernel 5.9 */
+			(void)syscall(SYS_close_range, from, i < k->n_held ? next - 1 : ~0u,
+				      0u); /* kernel 5.9 */
 		from = next + 1;
 		if (i < k->n_held)
 			(void)fcntl(k->held[i].fd, F_SETFD, FD_CLOEXEC);

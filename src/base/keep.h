@@ -34,9 +34,11 @@ struct keep *keep_create(void);
 void keep_fd(struct keep *k, struct js *o, const char *key, int fd); /* below 0: nothing */
 void keep_push_fd(struct keep *k, struct js *list, int fd);
 void keep_text(struct keep *k, struct js *o, const char *key, const char *text); /* exact; NULL: nothing */
-void keep_bytes(struct keep *k, struct js *o, const char *key, const void *data, size_t len); /* none: nothing */
+void keep_bytes(struct keep *k, struct js *o, const char *key, const void *data,
+		size_t len); /* none: nothing */
 void keep_u64(struct js *o, const char *key, uint64_t n);
-void keep_js(struct keep *k, struct js *o, const char *key, struct js *value); /* owns value; a part of its own */
+void keep_js(struct keep *k, struct js *o, const char *key,
+	     struct js *value); /* owns value; a part of its own */
 /* The memfd, positioned at its start, owned by caller. Owns root. The name says who writes. */
 int keep_write(struct keep *k, struct js *root, struct err **e);
 /* Everything that was written down survives an exec, or does not any more. */
@@ -57,8 +59,9 @@ char *keep_get_text(struct keep *k, const struct js *o, const char *key); /* own
 uint64_t keep_get_u64(struct keep *k, const struct js *o, const char *key);
 /* Points into k; *ret_len 0 and "" when absent. */
 const char *keep_get_bytes(struct keep *k, const struct js *o, const char *key, size_t *ret_len);
-struct js *keep_get_js(struct keep *k, const struct js *o, const char *key); /* owned by caller; NULL: absent */
-void keep_wrong(struct keep *k, const char *fmt, ...) PRINTF_LIKE(2, 3);    /* the first one counts */
+struct js *keep_get_js(struct keep *k, const struct js *o,
+		       const char *key);                                 /* owned by caller; NULL: absent */
+void keep_wrong(struct keep *k, const char *fmt, ...) PRINTF_LIKE(2, 3); /* the first one counts */
 bool keep_error(const struct keep *k, struct err **e);
 size_t keep_close_rest(struct keep *k); /* descriptors that nobody took; how many */
 
@@ -69,8 +72,8 @@ enum keep_type {
 	KEEP_UINT, /* unsigned, uid_t */
 	KEEP_U16,
 	KEEP_I64,
-	KEEP_U64, /* size_t */
-	KEEP_TEXT,  /* char *, owned */
+	KEEP_U64,  /* size_t */
+	KEEP_TEXT, /* char *, owned */
 	KEEP_STRV,
 	KEEP_FD,
 	KEEP_TIMER, /* struct loop_timer, initialised before it is read */
@@ -82,7 +85,7 @@ struct keep_field {
 };
 #define KEEP(str, type, member)                                                                              \
 	{                                                                                                    \
-		#member, KEEP_##type, offsetof(struct str, member)                                           \
+#member, KEEP_##type, offsetof(struct str, member)                                           \
 	}
 void keep_save(struct keep *k, struct js *o, const struct keep_field *f, size_t n, const void *base);
 /* Into a struct that is zeroed; descriptors that are absent become -1. */

@@ -68,7 +68,8 @@ int lines_stream(struct cli *c, const char *path, int (*line)(void *data, const 
 					: status      ? CLI_FAILED
 						      : remote_open_code(e),
 					"%s", err_msg(e));
-		(void)cli_fail(CLI_OK, "the supervisor was upgraded: lines of this moment may be missing here");
+		(void)cli_fail(CLI_OK,
+			       "the supervisor was upgraded: lines of this moment may be missing here");
 		path = again;
 	}
 }

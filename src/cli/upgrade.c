@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NEW_MS	30000 /* it has nothing to wait for: far more than it needs */
+#define NEW_MS  30000 /* it has nothing to wait for: far more than it needs */
 #define POLL_MS 20
 
 /* The one that runs by now; NULL after a message. */
@@ -25,8 +25,9 @@ static struct ctl_client *await_new(struct cli *c, int64_t before, const struct 
 		if (cl && now > before)
 			return TAKE_PTR(cl);
 		if (!cl && remote_open_code(e) == CLI_NO_SUPERVISOR) {
-			(void)cli_fail(CLI_FAILED, "the supervisor ended during the upgrade, and all apps with it; "
-						   "sbxsvd.log in the state directory says why; start it with: sbxsv up");
+			(void)cli_fail(CLI_FAILED,
+				       "the supervisor ended during the upgrade, and all apps with it; "
+				       "sbxsvd.log in the state directory says why; start it with: sbxsv up");
 			return NULL;
 		}
 		if (clk_mono_ms() > until) {
@@ -76,8 +77,9 @@ static int run(struct cli *c, const struct cli_args *a)
 	int code;
 
 	if (a->n_rest)
-		return cli_usage(&cmd_upgrade, "upgrade takes no arguments: the program is the file that sbxsvd was "
-					       "started from");
+		return cli_usage(&cmd_upgrade,
+				 "upgrade takes no arguments: the program is the file that sbxsvd was "
+				 "started from");
 	code = remote_open(c, &cl);
 	if (code)
 		return code;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const struct keep_field fields[] = {
-	KEEP(logs, U64, sunk_lines), KEEP(logs, U64, sunk_bytes), KEEP(logs, U64, lines), KEEP(logs, U64, bytes),
-	KEEP(logs, TIMER, retry),    KEEP(logs, TIMER, soon),
+	KEEP(logs, U64, sunk_lines), KEEP(logs, U64, sunk_bytes), KEEP(logs, U64, lines),
+	KEEP(logs, U64, bytes),      KEEP(logs, TIMER, retry),    KEEP(logs, TIMER, soon),
 };
 
 static struct js *pipes_js(struct keep *k, const struct logs *l)

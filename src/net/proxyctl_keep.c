@@ -12,16 +12,16 @@
 #define GONE_MS 1000 /* a proxy that was killed needs a few ms */
 
 static const struct keep_field counters[] = {
-	KEEP(proxyctl_app_counters, U64, in_open),     KEEP(proxyctl_app_counters, U64, in_total),
-	KEEP(proxyctl_app_counters, U64, out_open),    KEEP(proxyctl_app_counters, U64, out_allowed),
-	KEEP(proxyctl_app_counters, U64, out_denied),  KEEP(proxyctl_app_counters, U64, bytes_in),
-	KEEP(proxyctl_app_counters, U64, bytes_out),   KEEP(proxyctl_app_counters, U64, out_ech),
+	KEEP(proxyctl_app_counters, U64, in_open),    KEEP(proxyctl_app_counters, U64, in_total),
+	KEEP(proxyctl_app_counters, U64, out_open),   KEEP(proxyctl_app_counters, U64, out_allowed),
+	KEEP(proxyctl_app_counters, U64, out_denied), KEEP(proxyctl_app_counters, U64, bytes_in),
+	KEEP(proxyctl_app_counters, U64, bytes_out),  KEEP(proxyctl_app_counters, U64, out_ech),
 };
 static const struct keep_field app_fields[] = {
-	KEEP(pc_app, TEXT, name),	 KEEP(pc_app, INT, gate),	   KEEP(pc_app, U64, launch),
-	KEEP(pc_app, U64, gate_n),	 KEEP(pc_app, I64, idle_ms),	   KEEP(pc_app, BOOL, idle_by_traffic),
-	KEEP(pc_app, I64, unused_since_ms),
-	KEEP(pc_app, FD, names_fd),	 KEEP(pc_app, UINT, crashes),	   KEEP(pc_app, I64, pool_failed_ms),
+	KEEP(pc_app, TEXT, name),           KEEP(pc_app, INT, gate),    KEEP(pc_app, U64, launch),
+	KEEP(pc_app, U64, gate_n),          KEEP(pc_app, I64, idle_ms), KEEP(pc_app, BOOL, idle_by_traffic),
+	KEEP(pc_app, I64, unused_since_ms), KEEP(pc_app, FD, names_fd), KEEP(pc_app, UINT, crashes),
+	KEEP(pc_app, I64, pool_failed_ms),
 };
 static const struct keep_field jail_fields[] = {
 	KEEP(proxyctl_jail, FD, userns_fd),
@@ -29,17 +29,19 @@ static const struct keep_field jail_fields[] = {
 	KEEP(proxyctl_jail, FD, egress_fd),
 };
 static const struct keep_field denied_fields[] = {
-	KEEP(pc_denied, TEXT, host),   KEEP(pc_denied, TEXT, rule), KEEP(pc_denied, TEXT, hint), KEEP(pc_denied, U16, port),
-	KEEP(pc_denied, BOOL, lookup), KEEP(pc_denied, BOOL, unreachable), KEEP(pc_denied, U64, count), KEEP(pc_denied, I64, last_ms),
+	KEEP(pc_denied, TEXT, host), KEEP(pc_denied, TEXT, rule),   KEEP(pc_denied, TEXT, hint),
+	KEEP(pc_denied, U16, port),  KEEP(pc_denied, BOOL, lookup), KEEP(pc_denied, BOOL, unreachable),
+	KEEP(pc_denied, U64, count), KEEP(pc_denied, I64, last_ms),
 };
 static const struct keep_field rule_fields[] = {
-	KEEP(pc_tally_rule, TEXT, rule),     KEEP(pc_tally_rule, U64, allowed),	  KEEP(pc_tally_rule, U64, denied),
-	KEEP(pc_tally_rule, U64, allowed_0), KEEP(pc_tally_rule, U64, denied_0),
+	KEEP(pc_tally_rule, TEXT, rule),    KEEP(pc_tally_rule, U64, allowed),
+	KEEP(pc_tally_rule, U64, denied),   KEEP(pc_tally_rule, U64, allowed_0),
+	KEEP(pc_tally_rule, U64, denied_0),
 };
 static const struct keep_field tally_fields[] = {KEEP(pc_tally, U64, allowed), KEEP(pc_tally, U64, denied)};
 static const struct keep_field fields[] = {
-	KEEP(proxyctl, U64, launches), KEEP(proxyctl, U64, gates), KEEP(proxyctl, INT, pid),       KEEP(proxyctl, FD, pidfd),
-	KEEP(proxyctl, TIMER, restart), KEEP(proxyctl, I64, started_ms),
+	KEEP(proxyctl, U64, launches), KEEP(proxyctl, U64, gates),     KEEP(proxyctl, INT, pid),
+	KEEP(proxyctl, FD, pidfd),     KEEP(proxyctl, TIMER, restart), KEEP(proxyctl, I64, started_ms),
 };
 
 /* --- what is kept of one app --- */
@@ -60,7 +62,8 @@ static struct js *sockets_js(struct keep *k, const struct proxyctl_socket *v, si
 	return out;
 }
 
-static void sockets_from(struct keep *k, const struct js *list, struct proxyctl_socket *v, size_t max, size_t *n)
+static void sockets_from(struct keep *k, const struct js *list, struct proxyctl_socket *v, size_t max,
+			 size_t *n)
 {
 	for (const struct js *o = js_first(list); o && *n < max; o = js_next(o)) {
 		v[*n] = (struct proxyctl_socket){.fd = keep_take_fd(k, o, "fd"),
@@ -102,7 +105,8 @@ static void jail_from(struct keep *k, const struct js *o, struct proxyctl_jail *
 {
 	*j = (struct proxyctl_jail){.egress_fd = -1};
 	keep_load(k, o, jail_fields, ELEMENTS(jail_fields), j);
-	sockets_from(k, js_get(o, "transparent"), j->transparent, ELEMENTS(j->transparent), &j->n_transparent);
+	sockets_from(k, js_get(o, "transparent"), j->transparent, ELEMENTS(j->transparent),
+		     &j->n_transparent);
 	sockets_from(k, js_get(o, "loopback"), j->loopback, ELEMENTS(j->loopback), &j->n_loopback);
 	fds_from(k, js_get(o, "dns_udp"), j->dns_udp, ELEMENTS(j->dns_udp), &j->n_dns_udp);
 	fds_from(k, js_get(o, "dns_tcp"), j->dns_tcp, ELEMENTS(j->dns_tcp), &j->n_dns_tcp);
@@ -213,7 +217,8 @@ static void app_from(struct keep *k, const struct js *o, struct proxyctl *p)
 	keep_load(k, js_get(o, "before"), counters, ELEMENTS(counters), &a->before);
 	keep_load(k, js_get(o, "now"), counters, ELEMENTS(counters), &a->now);
 	tally_from(k, js_get(o, "tally"), &a->tally);
-	for (const struct js *d = js_first(js_get(o, "denied")); d && a->n_denied < PC_DENIED_MAX; d = js_next(d)) {
+	for (const struct js *d = js_first(js_get(o, "denied")); d && a->n_denied < PC_DENIED_MAX;
+	     d = js_next(d)) {
 		struct pc_denied one = {0};
 
 		keep_load(k, d, denied_fields, ELEMENTS(denied_fields), &one);
@@ -270,7 +275,8 @@ static void replace(struct proxyctl *p)
 }
 
 struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loop *l, const char *program,
-				  uid_t run_uid, gid_t run_gid, const struct proxyctl_hooks *hooks, struct err **e)
+				  uid_t run_uid, gid_t run_gid, const struct proxyctl_hooks *hooks,
+				  struct err **e)
 {
 	struct proxyctl *p = pc_new(l, program, run_uid, run_gid, hooks);
 	bool same = js_int_or(o, "protocol", 0) == WIRE_VERSION;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const struct keep_field fields[] = {
-	KEEP(launch, TEXT, app),	KEEP(launch, TEXT, program),  KEEP(launch, INT, pid),
-	KEEP(launch, FD, pidfd),	KEEP(launch, FD, sock),	      KEEP(launch, BOOL, has_jail),
+	KEEP(launch, TEXT, app),        KEEP(launch, TEXT, program),  KEEP(launch, INT, pid),
+	KEEP(launch, FD, pidfd),        KEEP(launch, FD, sock),       KEEP(launch, BOOL, has_jail),
 	KEEP(launch, BOOL, has_status), KEEP(launch, BOOL, checking), KEEP(launch, INT, status),
 };
 
@@ -63,11 +63,20 @@ void launch_check_again(struct launch *l, launch_checked_fn *fn, void *data)
 }
 
 static const struct keep_field isolation_fields[] = {
-	KEEP(isolation, BOOL, user_ns),	     KEEP(isolation, BOOL, mount_ns),	       KEEP(isolation, BOOL, pid_ns),
-	KEEP(isolation, BOOL, net_ns),	     KEEP(isolation, BOOL, seccomp),	       KEEP(isolation, BOOL, nested_ns_off),
-	KEEP(isolation, BOOL, no_new_privs), KEEP(isolation, INT, landlock_abi),       KEEP(isolation, BOOL, survivors_possible),
-	KEEP(isolation, BOOL, groups_kept),  KEEP(isolation, BOOL, unix_sockets),      KEEP(isolation, TEXT, unix_why),
-	KEEP(isolation, INT, audit_error),   KEEP(isolation, STRV, missing),
+	KEEP(isolation, BOOL, user_ns),
+	KEEP(isolation, BOOL, mount_ns),
+	KEEP(isolation, BOOL, pid_ns),
+	KEEP(isolation, BOOL, net_ns),
+	KEEP(isolation, BOOL, seccomp),
+	KEEP(isolation, BOOL, nested_ns_off),
+	KEEP(isolation, BOOL, no_new_privs),
+	KEEP(isolation, INT, landlock_abi),
+	KEEP(isolation, BOOL, survivors_possible),
+	KEEP(isolation, BOOL, groups_kept),
+	KEEP(isolation, BOOL, unix_sockets),
+	KEEP(isolation, TEXT, unix_why),
+	KEEP(isolation, INT, audit_error),
+	KEEP(isolation, STRV, missing),
 	KEEP(isolation, BOOL, in_group),
 };
 

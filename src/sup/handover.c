@@ -16,40 +16,49 @@
 #include "trace/refused.h"
 
 static const struct keep_field app_fields[] = {
-	KEEP(app, BOOL, broken),	KEEP(app, BOOL, removed),	KEEP(app, UINT, attempt),
-	KEEP(app, TIMER, timer),	KEEP(app, TIMER, gate_timer),	KEEP(app, INT, gate),
-	KEEP(app, BOOL, network_told),	KEEP(app, BOOL, gate_told),	KEEP(app, I64, next_start_ms),
-	KEEP(app, BOOL, launch_later),	KEEP(app, BOOL, prepared),	KEEP(app, BOOL, launch_done),	KEEP(app, BOOL, reaped),
-	KEEP(app, BOOL, up),		KEEP(app, INT, short_of),	KEEP(app, TEXT, launch_error),
-	KEEP(app, BOOL, no_jail),	KEEP(app, TEXT, run_user),	KEEP(app, STRV, hidden),
-	KEEP(app, BOOL, sees_newcomer), KEEP(app, U64, launches),	KEEP(app, I64, up_ms),
-	KEEP(app, I64, ready_ms),	KEEP(app, INT, pid),		KEEP(app, U64, pid_start),
-	KEEP(app, FD, diag_fd),		KEEP(app, FD, userns_fd),	KEEP(app, FD, netns_fd),
-	KEEP(app, BOOL, judged),	KEEP(app, BOOL, audit_harder),	KEEP(app, TEXT, program),
-	KEEP(app, UINT, judge_uid),	KEEP(app, UINT, judge_gid),	KEEP(app, TEXT, capture),
-	KEEP(app, BOOL, reaches_out),	KEEP(app, TIMER, live_timer),	KEEP(app, TEXT, reason),
-	KEEP(app, BOOL, stuck),		KEEP(app, TEXT, because),
-	KEEP(app, TEXT, hint),		KEEP(app, UINT, instance_number),
-	KEEP(app, TEXT, group),		KEEP(app, UINT, group_limits),	KEEP(app, TEXT, group_error),
+	KEEP(app, BOOL, broken),          KEEP(app, BOOL, removed),
+	KEEP(app, UINT, attempt),         KEEP(app, TIMER, timer),
+	KEEP(app, TIMER, gate_timer),     KEEP(app, INT, gate),
+	KEEP(app, BOOL, network_told),    KEEP(app, BOOL, gate_told),
+	KEEP(app, I64, next_start_ms),    KEEP(app, BOOL, launch_later),
+	KEEP(app, BOOL, prepared),        KEEP(app, BOOL, launch_done),
+	KEEP(app, BOOL, reaped),          KEEP(app, BOOL, up),
+	KEEP(app, INT, short_of),         KEEP(app, TEXT, launch_error),
+	KEEP(app, BOOL, no_jail),         KEEP(app, TEXT, run_user),
+	KEEP(app, STRV, hidden),          KEEP(app, BOOL, sees_newcomer),
+	KEEP(app, U64, launches),         KEEP(app, I64, up_ms),
+	KEEP(app, I64, ready_ms),         KEEP(app, INT, pid),
+	KEEP(app, U64, pid_start),        KEEP(app, FD, diag_fd),
+	KEEP(app, FD, userns_fd),         KEEP(app, FD, netns_fd),
+	KEEP(app, BOOL, judged),          KEEP(app, BOOL, audit_harder),
+	KEEP(app, TEXT, program),         KEEP(app, UINT, judge_uid),
+	KEEP(app, UINT, judge_gid),       KEEP(app, TEXT, capture),
+	KEEP(app, BOOL, reaches_out),     KEEP(app, TIMER, live_timer),
+	KEEP(app, TEXT, reason),          KEEP(app, BOOL, stuck),
+	KEEP(app, TEXT, because),         KEEP(app, TEXT, hint),
+	KEEP(app, UINT, instance_number), KEEP(app, TEXT, group),
+	KEEP(app, UINT, group_limits),    KEEP(app, TEXT, group_error),
 };
-static const struct keep_field restart_fields[] = {KEEP(restart, UINT, failures), KEEP(restart, UINT, shorts)};
-static const struct keep_field exit_fields[] = {KEEP(last_exit, INT, status), KEEP(last_exit, I64, at_wall_ms),
-						KEEP(last_exit, I64, after_ms), KEEP(last_exit, INT, limit),
-						KEEP(last_exit, U64, limit_bytes)};
+static const struct keep_field restart_fields[] = {KEEP(restart, UINT, failures),
+						   KEEP(restart, UINT, shorts)};
+static const struct keep_field exit_fields[] = {
+	KEEP(last_exit, INT, status), KEEP(last_exit, I64, at_wall_ms), KEEP(last_exit, I64, after_ms),
+	KEEP(last_exit, INT, limit), KEEP(last_exit, U64, limit_bytes)};
 static const struct keep_field listener_fields[] = {
 	KEEP(listener, U16, host_port), KEEP(listener, U16, app_port), KEEP(listener, TEXT, address),
-	KEEP(listener, FD, fd),		KEEP(listener, TEXT, holder),  KEEP(listener, BOOL, by_app),
+	KEEP(listener, FD, fd),         KEEP(listener, TEXT, holder),  KEEP(listener, BOOL, by_app),
 };
 static const struct keep_field loopback_fields[] = {KEEP(loopback, U16, inside), KEEP(loopback, U16, host),
 						    KEEP(loopback, BOOL, held), KEEP(loopback, TEXT, app)};
 static const struct keep_field rule_fields[] = {KEEP(liverule, INT, key), KEEP(liverule, TEXT, text),
 						KEEP(liverule, TEXT, origin), KEEP(liverule, I64, until_ms)};
-static const struct keep_field process_fields[] = {KEEP(instance_process, TEXT, app), KEEP(instance_process, INT, pid),
-						   KEEP(instance_process, U64, start), KEEP(instance_process, BOOL, jailed)};
+static const struct keep_field process_fields[] = {
+	KEEP(instance_process, TEXT, app), KEEP(instance_process, INT, pid),
+	KEEP(instance_process, U64, start), KEEP(instance_process, BOOL, jailed)};
 static const struct keep_field sup_fields[] = {
 	KEEP(sup, U64, proxy_restarts), KEEP(sup, I64, started_ms),    KEEP(sup, I64, started_wall_ms),
 	KEEP(sup, BOOL, record_failed), KEEP(sup, BOOL, any_unjailed), KEEP(sup, UINT, upgrades),
-	KEEP(sup, STRV, graves),	KEEP(sup, TIMER, grave_timer), KEEP(sup, I64, grave_ms),
+	KEEP(sup, STRV, graves),        KEEP(sup, TIMER, grave_timer), KEEP(sup, I64, grave_ms),
 };
 
 /* --- an array of structs --- */
@@ -69,8 +78,8 @@ static void save_array(struct keep *k, struct js *o, const char *key, const stru
 }
 #define SAVE_ARRAY(k, o, key, f, v, n) save_array(k, o, key, f, ELEMENTS(f), v, n, sizeof *(v))
 
-static void *load_array(struct keep *k, const struct js *o, const char *key, const struct keep_field *f, size_t n_f,
-			size_t size, size_t *ret_n)
+static void *load_array(struct keep *k, const struct js *o, const char *key, const struct keep_field *f,
+			size_t n_f, size_t size, size_t *ret_n)
 {
 	const struct js *list = js_get(o, key);
 	char *v = xcalloc(js_len(list) + 1, size);
@@ -132,7 +141,8 @@ static void load_caught(const struct js *o, struct app *a)
 	if (!ports)
 		return;
 	a->caught = xcalloc(1, sizeof *a->caught);
-	for (const struct js *v = js_first(ports); v && a->caught->n < ELEMENTS(a->caught->v); v = js_next(v)) {
+	for (const struct js *v = js_first(ports); v && a->caught->n < ELEMENTS(a->caught->v);
+	     v = js_next(v)) {
 		int64_t port = 0;
 
 		(void)js_value_int(v, &port);
@@ -253,7 +263,8 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 	a->live.cap = a->live.n + 1;
 	LOAD_ARRAY(k, o, "listeners", listener_fields, a->listeners, &a->n_listeners);
 	if (js_first(js_get(o, "last_exit"))) {
-		keep_load(k, js_first(js_get(o, "last_exit")), exit_fields, ELEMENTS(exit_fields), &a->last_exit);
+		keep_load(k, js_first(js_get(o, "last_exit")), exit_fields, ELEMENTS(exit_fields),
+			  &a->last_exit);
 		a->last_exit.known = true;
 	}
 	if (a->gate > PROXY_GATE_REST)

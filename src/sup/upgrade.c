@@ -26,7 +26,7 @@
 
 #define REHEARSAL_MS 10000
 #define SETTLE_MS    15000 /* a launch may take 10 s */
-#define LOOK_MS	     5
+#define LOOK_MS      5
 #define SAID_MAX     4096
 
 struct upgrade {
@@ -142,12 +142,14 @@ static void go(struct upgrade *u)
 
 	if (!violations_freeze(s, &who)) {
 		violations_thaw(s);
-		finish(u, 1, "%s: what its jail refuses is looked up on a file system that does not answer", who);
+		finish(u, 1, "%s: what its jail refuses is looked up on a file system that does not answer",
+		       who);
 		return;
 	}
 	events_settle(s->events);
 	for (struct app *a = s->apps; a; a = a->next)
-		command_abandon(a, "the supervisor is being upgraded; what was asked for goes on, see sbxsv status");
+		command_abandon(
+			a, "the supervisor is being upgraded; what was asked for goes on, see sbxsv status");
 	s->self.leave(s->self.data);
 	(void)execute(s, &e);
 	violations_thaw(s);
@@ -208,10 +210,11 @@ static void judge_rehearsal(struct upgrade *u, int status)
 	int error;
 
 	if (u->late)
-		finish(u, 1, "%s did not say within %d s that it can take over", program, REHEARSAL_MS / 1000);
+		finish(u, 1, "%s did not say within %d s that it can take over", program,
+		       REHEARSAL_MS / 1000);
 	else if (WIFSIGNALED(status))
-		finish(u, 1, "%s was ended by %s when it was asked whether it can take over: it is damaged", program,
-		       signal_name(WTERMSIG(status)));
+		finish(u, 1, "%s was ended by %s when it was asked whether it can take over: it is damaged",
+		       program, signal_name(WTERMSIG(status)));
 	else if (WEXITSTATUS(status) == 127 && u->said.len == sizeof error + 1 && said[0] == '\1') {
 		memcpy(&error, said + 1, sizeof error);
 		finish(u, 1, "%s cannot be executed: %s", program, strerror(error));
@@ -219,7 +222,9 @@ static void judge_rehearsal(struct upgrade *u, int status)
 		finish(u, 1, "%s cannot take over: %s (exit status %d)", program,
 		       *text ? text : "it gave no reason; is it a sbxsvd?", WEXITSTATUS(status));
 	else if (!str_starts(text, first_word))
-		finish(u, 1, "%s does not know how to take over: it is no sbxsvd, or one from before upgrades in place",
+		finish(u, 1,
+		       "%s does not know how to take over: it is no sbxsvd, or one from before upgrades in "
+		       "place",
 		       program);
 	else {
 		log_info("%s says: %s", program, text);
@@ -328,7 +333,7 @@ void sup_upgrade(struct sup *s, sup_done_fn *done, void *data)
 	if (s->down || s->upgrade || !s->self.program) {
 		if (done)
 			done(data, 1,
-			     s->down	  ? "the supervisor is shutting down"
+			     s->down      ? "the supervisor is shutting down"
 			     : s->upgrade ? "an upgrade is under way already"
 					  : "this supervisor cannot find its own program");
 		return;

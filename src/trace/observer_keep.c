@@ -2,7 +2,6 @@
 #include "trace/observer_internal.h"
 #include <unistd.h>
 
-
 bool observer_freeze(struct observer *o, unsigned wait_ms)
 {
 	const uint64_t one = 1;

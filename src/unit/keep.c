@@ -61,9 +61,10 @@ static void listen_from(struct keep *k, const struct js *j, struct unit *u)
 {
 	u->listen = xcalloc(js_len(j), sizeof *u->listen);
 	for (const struct js *o = js_first(j); o; o = js_next(o))
-		u->listen[u->n_listen++] = (struct unit_listen){.host_port = (uint16_t)js_int_or(o, "host", 0),
-								.app_port = (uint16_t)js_int_or(o, "app", 0),
-								.origin = keep_get_text(k, o, "o")};
+		u->listen[u->n_listen++] =
+			(struct unit_listen){.host_port = (uint16_t)js_int_or(o, "host", 0),
+					     .app_port = (uint16_t)js_int_or(o, "app", 0),
+					     .origin = keep_get_text(k, o, "o")};
 }
 
 static struct js *loopback_js(struct keep *k, const struct unit *u)
@@ -169,7 +170,8 @@ static void load_key(struct keep *k, const struct js *values, const struct unit_
 	}
 }
 
-static struct js *save_values(struct keep *k, const struct key_table *t, const void *base, const void *defaults)
+static struct js *save_values(struct keep *k, const struct key_table *t, const void *base,
+			      const void *defaults)
 {
 	struct js *values = js_obj();
 
@@ -264,6 +266,7 @@ void unit_problems_restore(struct keep *k, const struct js *list, struct unit_pr
 	for (const struct js *o = js_first(list); o; o = js_next(o)) {
 		CLEANUP_FREE char *file = keep_get_text(k, o, "file"), *text = keep_get_text(k, o, "text");
 
-		unit_problem_add(ret, file ? file : "", (unsigned)js_int_or(o, "line", 0), "%s", text ? text : "");
+		unit_problem_add(ret, file ? file : "", (unsigned)js_int_or(o, "line", 0), "%s",
+				 text ? text : "");
 	}
 }

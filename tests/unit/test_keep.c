@@ -23,9 +23,10 @@ struct sample {
 	int fd, absent;
 };
 static const struct keep_field fields[] = {
-	KEEP(sample, BOOL, yes), KEEP(sample, BOOL, no),    KEEP(sample, INT, number),	KEEP(sample, UINT, big),
-	KEEP(sample, U16, port), KEEP(sample, I64, far),    KEEP(sample, U64, huge),	KEEP(sample, TEXT, text),
-	KEEP(sample, TEXT, bytes), KEEP(sample, TEXT, none), KEEP(sample, STRV, list),	KEEP(sample, FD, fd),
+	KEEP(sample, BOOL, yes),  KEEP(sample, BOOL, no),   KEEP(sample, INT, number),
+	KEEP(sample, UINT, big),  KEEP(sample, U16, port),  KEEP(sample, I64, far),
+	KEEP(sample, U64, huge),  KEEP(sample, TEXT, text), KEEP(sample, TEXT, bytes),
+	KEEP(sample, TEXT, none), KEEP(sample, STRV, list), KEEP(sample, FD, fd),
 	KEEP(sample, FD, absent),
 };
 
@@ -108,7 +109,8 @@ static void test_descriptors(void **state)
 	assert_int_equal(keep_take_fd(k, keep_root(k), "fd"), -1);
 	assert_true(keep_error(k, &e));
 	assert_non_null(strstr(err_msg(e), "taken already"));
-	assert_null(keep_get_text(k, keep_root(k), "text")); /* after the first thing that is wrong all is absent */
+	assert_null(keep_get_text(k, keep_root(k),
+				  "text")); /* after the first thing that is wrong all is absent */
 	assert_int_equal(fcntl(s.fd, F_GETFD), FD_CLOEXEC);
 	(void)close(got);
 	(void)close(s.fd);
@@ -137,8 +139,8 @@ static void test_damage_is_refused(void **state)
 		"sbxsv-handover 1 1\n99999999999999999999\n{}\n",
 		"sbxsv-handover 1 2\n2\n{}\n",
 		"sbxsv-handover 1 4294967295\n2\n{}\n",
-		"sbxsv-handover 1 1\n2\n{}\n",			 /* no list of descriptors */
-		"sbxsv-handover 1 1\n11\n{\"fds\":[2]}\n",	 /* stderr is not ours to take */
+		"sbxsv-handover 1 1\n2\n{}\n",             /* no list of descriptors */
+		"sbxsv-handover 1 1\n11\n{\"fds\":[2]}\n", /* stderr is not ours to take */
 		"sbxsv-handover 1 1\n13\n{\"fds\":[9,9]}\n",
 		"sbxsv-handover 1 1\n12\n{\"fds\":[-1]}\n",
 		"sbxsv-handover 1 1\n12\n{\"fds\":\"9\"} \n",
@@ -192,21 +194,33 @@ static void test_each_byte(void **state)
 /* --- units --- */
 
 static const char unit_text[] =
-	"[App]\nDescription=caf\xc3\xa9\nExec=/bin/sh -c 'echo \"a b\"; sleep 1'\nWorkingDirectory=/srv/notes\n"
+	"[App]\nDescription=caf\xc3\xa9\nExec=/bin/sh -c 'echo \"a b\"; sleep "
+	"1'\nWorkingDirectory=/srv/notes\n"
 	"DataDirectory=/srv/data\nEnvironment=A=1 B=\"two words\"\nEnabled=no\nAfter=db\nRequires=db cache\n"
-	"[Restart]\nPolicy=always\nSec=1s\nSuccessExitStatus=3 7\n[Stop]\nSignal=INT\n[Ready]\nType=http\nPath=/ready\n"
-	"[Sandbox]\nRead=/srv/shared\nHide=-/srv/shared/x\n[Network]\nListen=4810\nListen=4811:80\nLoopback=5432 app:db\n"
-	"Allow=example.com *.example.org:8443\nDeny=bad.example.org\nAllowAddress=10.0.0.1:5432\nSniPolicy=off\n"
+	"[Restart]\nPolicy=always\nSec=1s\nSuccessExitStatus=3 "
+	"7\n[Stop]\nSignal=INT\n[Ready]\nType=http\nPath=/ready\n"
+	"[Sandbox]\nRead=/srv/shared\nHide=-/srv/shared/"
+	"x\n[Network]\nListen=4810\nListen=4811:80\nLoopback=5432 app:db\n"
+	"Allow=example.com "
+	"*.example.org:8443\nDeny=bad.example.org\nAllowAddress=10.0.0.1:5432\nSniPolicy=off\n"
 	"[Limits]\nTasks=50\nNice=5\n[Health]\nHttp=/health\nRetries=7\n[Log]\nMaxSize=1M\nTimestamps=yes\n"
-	"[Needs]\nBin=sh\nNode=>=18\n[Prepare]\nExec=make all\nFiles=/srv/notes/package.json\n[Audit]\nViolations=all\n";
+	"[Needs]\nBin=sh\nNode=>=18\n[Prepare]\nExec=make "
+	"all\nFiles=/srv/notes/package.json\n[Audit]\nViolations=all\n";
 
 static void test_a_unit_comes_back(void **state)
 {
 	char none[] = "", home[] = "/home/ann";
-	struct unit_dirs dirs = {.config = none, .apps = none, .state = none, .runtime = none, .profiles = none,
-				 .home = home, .state_home = none, .runtime_home = none};
+	struct unit_dirs dirs = {.config = none,
+				 .apps = none,
+				 .state = none,
+				 .runtime = none,
+				 .profiles = none,
+				 .home = home,
+				 .state_home = none,
+				 .runtime_home = none};
 	struct unit_problems p = {0};
-	CLEANUP_UNIT struct unit *u = unit_parse_buffer(&dirs, "notes", "notes.app", unit_text, strlen(unit_text), &p);
+	CLEANUP_UNIT struct unit *u =
+		unit_parse_buffer(&dirs, "notes", "notes.app", unit_text, strlen(unit_text), &p);
 	CLEANUP_UNIT struct unit *got = NULL;
 	CLEANUP_FREE char *text = unit_problems_text(&p);
 	CLEANUP_KEEP struct keep *k = keep_create(), *r = NULL;
@@ -258,9 +272,12 @@ static void test_an_unknown_key_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_everything_comes_back), cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_damage_is_refused),     cmocka_unit_test(test_each_byte),
-		cmocka_unit_test(test_a_unit_comes_back),     cmocka_unit_test(test_an_unknown_key_is_refused),
+		cmocka_unit_test(test_everything_comes_back),
+		cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_damage_is_refused),
+		cmocka_unit_test(test_each_byte),
+		cmocka_unit_test(test_a_unit_comes_back),
+		cmocka_unit_test(test_an_unknown_key_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
