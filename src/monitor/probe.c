@@ -5,6 +5,10 @@
 #include <sys/socket.h>
 
 #define HEAD_MAX 64 /* of the answer only the status line's beginning matters: "HTTP/1.1 200" */
+/* The rest is read, too: a server that is cut off in the middle of its answer says so in its log at every check. One that
+ * goes on for longer than this (a stream) is cut. */
+#define REST_MS    250
+#define REST_BYTES (256u << 10)
 
 struct tcp_probe {
 	struct loop *loop;
@@ -17,7 +21,8 @@ struct tcp_probe {
 	int sock, error;
 	bool sent;
 	char head[HEAD_MAX + 1];
-	size_t head_len;
+	size_t head_len, rest;
+	int status; /* of the answer, once its head is there */
 };
 
 static void close_all(struct tcp_probe *p)
@@ -67,6 +72,24 @@ static int http_status(const char *s, size_t len)
 	return status < 100 ? -1 : status;
 }
 
+static void answered(struct tcp_probe *p)
+{
+	answer(p, p->status >= 500 ? PROBE_FAILED : PROBE_OK,
+	       xasprintf("GET %s on %u answered %d", p->c.http_path, p->c.port, p->status));
+}
+
+static void read_rest(struct tcp_probe *p)
+{
+	char buf[16384];
+	ssize_t n;
+
+	while ((n = recv(p->sock, buf, sizeof buf, 0)) > 0 && p->rest < REST_BYTES)
+		p->rest += (size_t)n;
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+		return;
+	answered(p);
+}
+
 static void read_answer(struct tcp_probe *p)
 {
 	const char *path = p->c.http_path;
@@ -87,11 +110,13 @@ static void read_answer(struct tcp_probe *p)
 	}
 	p->head_len += (size_t)n;
 	status = http_status(p->head, p->head_len);
-	if (status < 0)
+	if (status < 0) {
 		answer(p, PROBE_FAILED, xasprintf("GET %s on %u: the answer is not HTTP/1", path, port));
-	else if (status > 0)
-		answer(p, status >= 500 ? PROBE_FAILED : PROBE_OK,
-		       xasprintf("GET %s on %u answered %d", path, port, status));
+	} else if (status > 0) {
+		p->status = status;
+		loop_timer_start(&p->timer, REST_MS);
+		read_rest(p);
+	}
 }
 
 static void send_request(struct tcp_probe *p)
@@ -134,15 +159,16 @@ static void sock_event(struct loop_io *w, unsigned events)
 	(void)events;
 	if (!p->c.http_path)
 		connected(p);
+	else if (p->status)
+		read_rest(p);
 	else if (p->sent)
 		read_answer(p);
 	else
 		send_request(p);
 }
 
-static void over(struct loop_timer *t)
+static void not_in_time(struct tcp_probe *p)
 {
-	struct tcp_probe *p = t->data;
 	CLEANUP_FREE char *what = p->c.http_path ? xasprintf("GET %s on %u", p->c.http_path, p->c.port)
 						 : xasprintf("port %u", p->c.port);
 
@@ -152,6 +178,16 @@ static void over(struct loop_timer *t)
 	else
 		answer(p, PROBE_FAILED,
 		       xasprintf("%s: no answer for %lld s", what, (long long)p->c.timeout_ms / 1000));
+}
+
+static void over(struct loop_timer *t)
+{
+	struct tcp_probe *p = t->data;
+
+	if (p->status)
+		answered(p);
+	else
+		not_in_time(p);
 }
 
 static void not_asked(struct loop_defer *w)

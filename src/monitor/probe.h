@@ -1,6 +1,6 @@
 /*
  * One question to a port of an app: does it accept a connection (tcp), or does it answer a request with a status below
- * 500 (http)? By a plain socket and the first 12 bytes of the answer: a library for HTTP would cost the daemon more memory
+ * 500 (http)? By a plain socket and the first 12 bytes of the answer (the rest is only read away): a library for HTTP would cost the daemon more memory
  * than everything else of it, to learn one number.
  */
 #pragma once

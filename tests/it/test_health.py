@@ -75,6 +75,46 @@ def test_a_healthy_app_is_asked_and_left_alone(inst, free_port):
     assert s["counters"]["in_total"] == 0 and s["counters"]["in_open"] == 0
 
 
+SLOW_BODY = """
+import os, socket, time
+s = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
+while True:
+    c = s.accept()[0]
+    try:
+        c.recv(65536)
+        c.sendall(b"HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n")
+        for _ in range(4):
+            time.sleep(0.005)
+            c.sendall(b"x" * 20000)
+        c.shutdown(socket.SHUT_WR)
+        end = c.recv(1)
+        word = "whole" if end == b"" else "more"
+    except OSError as e:
+        word = type(e).__name__
+    with open("ends", "a") as f: f.write(word + "\\n")
+    c.close()
+"""
+
+
+def test_a_check_reads_the_whole_answer(inst, free_port):
+    """A server that is cut off in the middle of an answer has a traceback in its log for each check."""
+    d = serve(inst, "web", free_port(), app=SLOW_BODY)
+    inst.foreground()
+    inst.wait_state("web", "running")
+    assert checks(inst, "web", 5)["health"]["healthy"]
+    assert len(lines(d, "ends")) >= 5
+    assert "whole" in lines(d, "ends"), lines(d, "ends")  # not each: 250 ms may be little for a busy machine
+
+
+def test_a_check_of_a_stream_does_not_wait_for_its_end(inst, free_port):
+    d = serve(inst, "web", free_port(), app=SLOW_BODY.replace("range(4)", "range(10**9)"))
+    inst.foreground()
+    inst.wait_state("web", "running")
+    s = checks(inst, "web", 3)
+    assert s["health"]["healthy"] and s["launches"] == 1
+    assert set(lines(d, "ends")) <= {"BrokenPipeError", "ConnectionResetError"}
+
+
 def test_unhealthy_then_well_again(inst, free_port):
     port = free_port()
     d = serve(inst, "web", port, HEALTH.replace("Retries=3", "Retries=1000"))
