@@ -4,7 +4,7 @@ libcli_a_SOURCES = \
 	src/cli/cli.h src/cli/args.c src/cli/commands.c src/cli/say.c \
 	src/cli/lines.c src/cli/lines.h src/cli/remote.c src/cli/remote.h src/cli/table.c src/cli/table.h \
 	src/cli/allow.c src/cli/autostart.c src/cli/allow_path.c src/cli/allow_path.h src/cli/cat.c src/cli/check.c src/cli/completion.c src/cli/completion.h src/cli/down.c src/cli/edit.c src/cli/enable.c src/cli/events.c src/cli/help.c src/cli/import.c src/cli/kill.c src/cli/logs.c \
-	src/cli/live.c src/cli/live.h src/cli/new.c src/cli/ports.c src/cli/reload.c src/cli/remove.c src/cli/units.c src/cli/units.h src/cli/start.c src/cli/status.c src/cli/subject.c src/cli/subject.h \
+	src/cli/live.c src/cli/live.h src/cli/new.c src/cli/ports.c src/cli/reload.c src/cli/remove.c src/cli/units.c src/cli/units.h src/cli/start.c src/cli/status.c src/cli/status.h src/cli/status_app.c src/cli/subject.c src/cli/subject.h \
 	src/cli/top.c src/cli/up.c src/cli/upgrade.c src/cli/version.c src/cli/violation.c src/cli/violation.h src/cli/violations.c
 bin_PROGRAMS += sbxsv
 sbxsv_SOURCES = src/cli/main.c
