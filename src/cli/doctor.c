@@ -9,6 +9,7 @@
 #include "base/program.h"
 #include "cli/cli.h"
 #include "cli/limits_view.h"
+#include "cli/run_net.h"
 #include "net/net.h"
 #include "sandbox/backend.h"
 #include <errno.h>
@@ -54,18 +55,6 @@ static void yes_no(struct report *r, const char *name, bool there, const char *w
 }
 
 /* --- trial launches --- */
-
-/* Runs in the trial jail: the network of an app with everything. */
-static int inside(void *data, struct launch_sockets *out, struct err **e)
-{
-	struct net_inside_result r;
-
-	if (net_inside(data, out->fds, &r, e) < 0)
-		return -1;
-	out->n = r.n;
-	memcpy(out->facts, &r, sizeof r);
-	return 0;
-}
 
 static void network_checks(struct report *r, const struct launch_sockets *s)
 {
@@ -121,7 +110,7 @@ static void trial(struct report *r, const char *init, enum unit_read_mode mode)
 	struct net_plan net = {
 		.egress = true, .ports_only = net_ports_only(), .loopback = loopback, .n_loopback = 1};
 	struct probe p = {
-		.init_program = init, .read_mode = mode, .inside_net = inside, .inside_net_data = &net};
+		.init_program = init, .read_mode = mode, .inside_net = run_net_inside, .inside_net_data = &net};
 	CLEANUP_ERR struct err *e = NULL;
 
 	if (backend_linux.probe(&p, &e) < 0) {

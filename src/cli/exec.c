@@ -15,6 +15,7 @@
 #include "cli/exec_unit.h"
 #include "cli/refusals.h"
 #include "cli/relay.h"
+#include "cli/run_net.h"
 #include "net/net.h"
 #include "net/proxyctl.h"
 #include "sandbox/backend.h"
@@ -57,19 +58,6 @@ struct wish { /* of the command line, beside the unit */
 	const char *audit;
 	int report;
 };
-
-static int inside(void *data, struct launch_sockets *out, struct err **e)
-{
-	struct net_inside_result r;
-
-	_Static_assert(sizeof r <= sizeof out->facts && sizeof r.of / sizeof r.of[0] <= ELEMENTS(out->fds),
-		       "");
-	if (net_inside(data, out->fds, &r, e) < 0)
-		return -1;
-	out->n = r.n;
-	memcpy(out->facts, &r, sizeof r);
-	return 0;
-}
 
 /* --- the end --- */
 
@@ -290,7 +278,7 @@ static int launch(struct run *r, struct err **e)
 	if (open_streams(r, &io, e) < 0)
 		return -1;
 	if (r->plan->netns) {
-		io.inside_net = inside;
+		io.inside_net = run_net_inside;
 		io.inside_net_data = &r->net;
 	}
 	r->launch = b->launch(r->loop, r->plan, &io, on_done, r, e);
