@@ -511,13 +511,13 @@ def test_out_of_descriptors_is_a_delay_with_a_reason(inst):
 
 def test_a_stall_of_the_supervisor_fails_nobody(inst, free_port):
     port = free_port()
-    d = inst.server_unit("web", port, body="[Ready]\nTimeout=2s\n")
-    inst.user_file(f"{d}/late.sh", "sleep 1\necho x >> starts\nexec /usr/bin/python3 appserver.py\n")
-    inst.write_unit("web", f"[App]\nExec=/bin/sh late.sh\nWorkingDirectory={d}\n[Network]\nListen={port}\n[Ready]\nTimeout=2s\n")
+    d = inst.server_unit("web", port)
+    inst.user_file(f"{d}/late.sh", "sleep 0.5\necho x >> starts\nexec /usr/bin/python3 appserver.py\n")
+    inst.write_unit("web", f"[App]\nExec=/bin/sh late.sh\nWorkingDirectory={d}\n[Network]\nListen={port}\n[Ready]\nTimeout=3s\n")
     p = inst.foreground()
     inst.wait_state("web", "starting")
     os.kill(p.pid, signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(5)
     os.kill(p.pid, signal.SIGCONT)
     inst.wait_state("web", "running")
     assert len(lines(f"{d}/starts")) == 1
