@@ -87,13 +87,11 @@ static void note_limits(struct report *r, const struct unit *u)
 	}
 }
 
-static void check_needs(struct report *r, const struct unit *u, const struct plan *plan)
+static void note_needs(struct report *r, const struct unit *u, const struct plan *plan)
 {
-	struct unit_problems p = {0};
 	CLEANUP_STRV struct strv notes = {0};
 
-	needs_report(u, plan, &p, &notes);
-	take_problems(r, &p);
+	needs_report(u, plan, &notes);
 	for (size_t i = 0; i < notes.n; i++)
 		note(r, notes.v[i]);
 }
@@ -111,7 +109,7 @@ static void unit_is_valid(struct report *r, const struct unit *u, const struct u
 	plan = subject_plan(r->c, u, scan, &p);
 	take_problems(r, &p);
 	if (plan)
-		check_needs(r, u, plan);
+		note_needs(r, u, plan);
 }
 
 /* Names in After= and Requires= that nobody has. */

@@ -328,8 +328,7 @@ static void report_version(struct needs *found, const struct needs_ask *a, struc
 			  a->need->origin, a->what, a->range, a->program);
 }
 
-/* Variables may be set for the supervisor alone. */
-void needs_report(const struct unit *u, const struct plan *plan, struct unit_problems *p, struct strv *notes)
+void needs_report(const struct unit *u, const struct plan *plan, struct strv *notes)
 {
 	const struct plan_fs fs = plan_fs_real();
 	CLEANUP(needs_finish) struct needs found = {0};
@@ -340,18 +339,14 @@ void needs_report(const struct unit *u, const struct plan *plan, struct unit_pro
 		report_version(&found, &found.ask[i], notes);
 	hint = needs_hint(&found, NULL);
 	for (size_t i = 0; i < found.missing.n; i++) {
-		const char *at = found.missing_at.v[i], *colon = strrchr(at, ':');
-		CLEANUP_FREE char *file = xstrndup(at, colon ? (size_t)(colon - at) : strlen(at));
-		uint64_t line = 0;
+		const char *what = found.missing.v[i];
 
-		if (str_starts(found.missing.v[i], "the variable ") && u->pass_environment.n) {
-			strv_add(notes, found.missing.v[i]);
-			continue;
-		}
-		if (colon)
-			(void)parse_u64(colon + 1, UINT32_MAX, &line);
-		unit_problem_add(p, file, (unsigned)line, "[Needs] %s%s%s", found.missing.v[i],
-				 *hint ? "; " : "", hint);
+		if (str_starts(what, "the variable ") &&
+		    u->pass_environment.n) /* it may be set for the supervisor alone */
+			strv_add(notes, what);
+		else
+			strv_addf(notes, "%s: [Needs] %s, so the app does not start here%s%s",
+				  found.missing_at.v[i], what, *hint ? "; " : "", hint);
 	}
 	strv_copy(notes, &found.optional);
 }

@@ -27,8 +27,8 @@ void needs_finish(struct needs *n);
 void needs_answer(struct needs *n, const struct needs_ask *a, const char *version, const char *why);
 /* What the path of a program says about its version (".../versions/node/v18.20.4/bin/node", "/usr/bin/python3.11"); NULL. */
 char *needs_version_by_path(const char *program);
-/* What can be told without running anything, for `sbxsv check`. */
-void needs_report(const struct unit *u, const struct plan *plan, struct unit_problems *p, struct strv *notes);
+/* What can be told without running anything, for `sbxsv check`: notes, since it is the machine that lacks it, not the unit. */
+void needs_report(const struct unit *u, const struct plan *plan, struct strv *notes);
 char *needs_reason(const struct needs *n); /* all that is missing, one paragraph; owned by caller */
 char *needs_hint(const struct needs *n,
 		 const char *then); /* what to do; `then`: a command for afterwards, NULL */

@@ -176,9 +176,9 @@ def test_check_says_it_too_and_runs_nothing(inst):
     add(inst, "web", "Bin=no-such-thing\nOptionalBin=nor-this\nEnv=API_KEY\nOs=macos\nNode=>=18\nPython=<2",
         app=f"Environment=PATH={d}/bin:/usr/bin:/bin")
     r = inst.sbxsv("check", "web")
-    assert r.code == 1
-    for line in ("web.app:6: [Needs] the program no-such-thing is not there", "web.app:8: [Needs] the variable API_KEY is not set",
-                 "web.app:9: [Needs] the app runs on macos"):
+    assert r.code == 0  # the unit is right, it is the machine that lacks something
+    for line in ("note: web.app:6: [Needs] the program no-such-thing is not there", "note: web.app:8: [Needs] the variable API_KEY is not set",
+                 "note: web.app:9: [Needs] the app runs on macos"):
         assert any(x.startswith(line) for x in r.out.splitlines()), (line, r.out)
     assert "note: the program nor-this is not there" in r.out
     assert f"note: web.app:10: Node=>=18: {d}/bin/node is asked for its version when the app is started" in r.out
@@ -187,7 +187,7 @@ def test_check_says_it_too_and_runs_nothing(inst):
     os.rename(f"{d}/bin/node", f"{d}/v16.1.0/bin/node")
     add(inst, "web", "Node=>=18", app=f"Environment=PATH={d}/v16.1.0/bin:/usr/bin:/bin")
     r = inst.sbxsv("check", "web")
-    assert r.code == 1 and f"{d}/v16.1.0/bin/node is version 16.1.0" in r.out, r.out
+    assert r.code == 0 and f"{d}/v16.1.0/bin/node is version 16.1.0" in r.out, r.out
 
 
 def test_before_the_app_is_prepared(inst):
