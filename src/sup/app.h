@@ -305,7 +305,7 @@ char *shortage_hint(int code); /* which limit, for a person; owned by caller */
 int shortage_of_room(const struct app *a, struct err **e); /* -1: other launches need the descriptors that are left */
 
 /* listener.c */
-enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED };
+enum hold { HOLD_DONE, HOLD_PENDING, HOLD_FAILED, HOLD_GONE /* inside listener.c */ };
 enum hold listener_hold(struct app *a, struct err **e); /* PENDING: run_ports_again() follows */
 /* Of a running jail: the unit names other ports of the host. All of them at once, or none: -1, nothing changed. */
 int listener_move(struct app *a, struct err **e);

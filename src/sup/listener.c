@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define GONE_TRIES 5
+
 static int listening_socket(const char *address, uint16_t port, struct err **e)
 {
 	struct sockaddr_storage sa;
@@ -65,10 +67,12 @@ static enum hold taken(struct app *a, struct listener *l, struct err **e)
 	if (reclaim_start(a, l->host_port, &why) == 0)
 		return HOLD_PENDING;
 	l->holder = reclaim_describe(l->host_port);
+	if (!l->holder)
+		return HOLD_GONE;
 	reason = strstr(err_msg(why), " is left alone: "); /* of a holder that is named already */
-	reason = l->holder && reason ? strchr(reason, ':') + 2 : err_msg(why);
-	(void)err_set(e, EADDRINUSE, "port %u is taken by %s; it was left alone: %s", l->host_port,
-		      l->holder ? l->holder : "a process that cannot be seen", reason);
+	reason = reason ? strchr(reason, ':') + 2 : err_msg(why);
+	(void)err_set(e, EADDRINUSE, "port %u is taken by %s; it was left alone: %s", l->host_port, l->holder,
+		      reason);
 	return HOLD_FAILED;
 }
 
@@ -85,15 +89,24 @@ static enum hold hold_one(struct app *a, struct listener *l, bool jailed, struct
 {
 	CLEANUP_ERR struct err *why = NULL;
 	CLEANUP_FD int fd = -1;
+	enum hold h = HOLD_GONE;
 
 	l->by_app = !jailed;
 	if (l->fd >= 0 && jailed)
 		return HOLD_DONE;
 	let_go(l);
 	a->network_told = false;
-	fd = listening_socket(l->address, l->host_port, &why);
-	if (fd < 0 && err_code(why) == EADDRINUSE)
-		return taken(a, l, e);
+	/* A process that ends has closed its table of descriptors a moment before its sockets: whoever had the port cannot be
+	 * found, and then does not have it any more. */
+	for (int tries = 0; tries < GONE_TRIES && h == HOLD_GONE; tries++) {
+		err_free(TAKE_PTR(why));
+		fd = listening_socket(l->address, l->host_port, &why);
+		h = fd < 0 && err_code(why) == EADDRINUSE ? taken(a, l, e) : HOLD_DONE;
+	}
+	if (h == HOLD_GONE)
+		(void)err_set(e, EAGAIN, "port %u is taken by a process that cannot be found", l->host_port);
+	if (h != HOLD_DONE)
+		return h == HOLD_GONE ? HOLD_FAILED : h;
 	if (fd < 0) {
 		(void)err_set(e, err_code(why), "%s", err_msg(why));
 		return HOLD_FAILED;

@@ -239,10 +239,14 @@ def test_shown_logged_and_stopped(inst, client):
     s = inst.peek("tools")
     assert s["state"] == "stopped" and s["instances"] == [] and s["launches"] == 0
     assert "its clients start it" in inst.ok("status")
-    a, b = client("tools"), client("tools")
-    a.start(), b.start()
+    a = client("tools")
+    a.start()
+    wait_for(lambda: len(instances(inst, "tools")) == 1)
+    b = client("tools")
+    b.start()
+    wait_for(lambda: len(instances(inst, "tools")) == 2)
     s = inst.wait_state("tools", "running")
-    assert len(s["instances"]) == 2 and s["launches"] == 2
+    assert s["launches"] == 2
     for i in s["instances"]:
         assert i["isolation"]["pid_ns"] and i["isolation"]["seccomp"] and harness.proc_start(i["pid"])
         assert i["client"].startswith("python") or i["client"].startswith("pytest")
