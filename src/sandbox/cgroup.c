@@ -247,7 +247,7 @@ int cgroup_need_base(struct cgroup_tree *t)
 	return t->base_fd < 0 ? -1 : 0;
 }
 
-static bool is_populated(int group)
+bool cgroup_is_populated(int group)
 {
 	char text[256];
 	uint64_t n = 0;
@@ -263,7 +263,7 @@ static void await_empty(int group, int64_t end_ms)
 	struct pollfd p = {.fd = fd, .events = POLLPRI};
 	int64_t left;
 
-	while (is_populated(group) && (left = end_ms - clk_mono_ms()) > 0) {
+	while (cgroup_is_populated(group) && (left = end_ms - clk_mono_ms()) > 0) {
 		char text[256];
 
 		(void)cgroup_read(group, "cgroup.events", text, sizeof text);

@@ -86,6 +86,8 @@ struct cgroup_count {    /* UINT64_MAX: not known */
 int cgroup_group_make(struct cgroup_tree *t, const char *app, const struct cgroup_limits *l,
 		      unsigned *ret_limits, struct err **e);
 bool cgroup_group_there(const struct cgroup_tree *t, const char *app);
+/* No process in it, a zombie apart; true also when there is no group. */
+bool cgroup_group_is_empty(const struct cgroup_tree *t, const char *app);
 /* Every process in it, at once. False: this kernel cannot (before 5.14), or there is none. */
 bool cgroup_group_kill(const struct cgroup_tree *t, const char *app);
 void cgroup_group_count(const struct cgroup_tree *t, const char *app, struct cgroup_count *ret);

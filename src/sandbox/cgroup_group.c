@@ -109,6 +109,13 @@ bool cgroup_group_there(const struct cgroup_tree *t, const char *app)
 	return t->base_fd >= 0 && faccessat(t->base_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+bool cgroup_group_is_empty(const struct cgroup_tree *t, const char *app)
+{
+	CLEANUP_FD int fd = open_group(t, app);
+
+	return fd < 0 || !cgroup_is_populated(fd);
+}
+
 bool cgroup_group_kill(const struct cgroup_tree *t, const char *app)
 {
 	CLEANUP_FD int fd = open_group(t, app);

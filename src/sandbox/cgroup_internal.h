@@ -20,5 +20,6 @@ static inline size_t cgroup_index(unsigned one)
 int cgroup_read(int dir, const char *name, char *buf, size_t cap); /* NUL-terminated; -1 with errno */
 int cgroup_write(const struct cgroup_tree *t, int dir, const char *name, const char *text);
 int cgroup_sub(int dir, const char *name); /* a descriptor of a group in `dir` */
+bool cgroup_is_populated(int group);       /* cgroup.events; processes below it count */
 int cgroup_need_base(struct cgroup_tree *t);
 int cgroup_remove_below(const struct cgroup_tree *t, int dir, const char *name, unsigned depth);

@@ -141,6 +141,8 @@ struct app {
 	struct ready *ready;
 	struct health *health;   /* checks of this process; NULL: none */
 	struct notices *notices; /* what this process says of itself; NULL: nothing is listened to */
+	struct loop_timer empty_timer; /* its process has ended, others in its control group have not yet */
+	int64_t reaped_ms;             /* monotonic */
 	char *group;                /* its control group; NULL: none. Survives an upgrade, as the next two */
 	unsigned group_limits;      /* CGROUP_*: what that enforces */
 	char *group_error;          /* what of it could not be had; NULL */
@@ -493,6 +495,7 @@ void limits_finish(struct sup *s);
 void limits_prepare(struct app *a, bool jailed, struct launch_io *io); /* io->group_fd is the caller's to close */
 void limits_attach(struct app *a);
 bool limits_kill(struct app *a);  /* all of it at once; false: it has no group */
+bool limits_drain(struct app *a); /* after its end: kills what is left; false: something is dying in its group, ask again */
 void limits_ended(struct app *a); /* was it a limit? */
 void limits_release(struct app *a);
 char *limits_text(const struct last_exit *x);       /* owned by caller; NULL: it was none */

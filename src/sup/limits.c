@@ -6,6 +6,7 @@
  * before the launch and removed when nothing of the app is left; what the kernel counted in it is read in between.
  */
 #include "sup/app.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "monitor/usage.h"
 #include "sandbox/cgroup.h"
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 
 #define REAP_MS        2000
+#define DRAIN_MS       2000 /* what SIGKILL has not ended by then waits for hardware or a network file system */
 #define GRAVE_FIRST_MS 10
 #define GRAVE_LAST_MS  5000
 
@@ -112,6 +114,24 @@ bool limits_kill(struct app *a)
 {
 	return a->group && a->isolation_known && a->isolation.in_group &&
 	       cgroup_group_kill(a->sup->groups, a->group);
+}
+
+/* Without a pid namespace its first process can be gone before the others are, which then still have its ports and files:
+ * the next launch would meet them. A jail is empty by then. */
+bool limits_drain(struct app *a)
+{
+	struct cgroup_tree *t = a->sup->groups;
+
+	if (!a->group || a->sup->down || cgroup_group_is_empty(t, a->group))
+		return true;
+	(void)cgroup_group_kill(t, a->group);
+	if (cgroup_group_is_empty(t, a->group))
+		return true;
+	if (clk_mono_ms() - a->reaped_ms < DRAIN_MS)
+		return false;
+	log_warning("%s: processes in its control group %s/app.%s do not end, though SIGKILL was sent; it goes on without "
+		    "waiting for them", a->name, cgroup_base(t), a->group);
+	return true;
 }
 
 /* --- why it ended --- */

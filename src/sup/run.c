@@ -116,6 +116,8 @@ void run_ports_again(struct app *a)
 
 /* --- start --- */
 
+#define EMPTY_ASK_MS 2 /* what has SIGKILL dies in microseconds on an idle machine, in milliseconds on a busy one */
+
 static void ended(struct app *a);
 
 static void on_process_end(struct loop_io *w, unsigned events)
@@ -132,6 +134,7 @@ static void on_process_end(struct loop_io *w, unsigned events)
 	}
 	loop_io_stop(&a->exit_io);
 	a->reaped = true;
+	a->reaped_ms = clk_mono_ms();
 	a->last_exit = (struct last_exit){.known = true,
 					  .status = status,
 					  .at_wall_ms = clk_wall_ms(),
@@ -441,6 +444,7 @@ void run_go_on(struct sup *s)
 void run_release(struct app *a)
 {
 	loop_io_stop(&a->exit_io);
+	loop_timer_stop(&a->empty_timer);
 	ready_stop(a->ready);
 	a->ready = NULL;
 	notices_release(a);
@@ -465,11 +469,21 @@ static void on_judged(void *data)
 	ended(data);
 }
 
+static void on_empty_timer(struct loop_timer *w)
+{
+	ended(w->data);
+}
+
 static void ended(struct app *a)
 {
 	enum app_event verdict;
 	char text[160];
 
+	if (!limits_drain(a)) {
+		loop_timer_init(a->sup->loop, &a->empty_timer, on_empty_timer, a);
+		loop_timer_start(&a->empty_timer, EMPTY_ASK_MS);
+		return;
+	}
 	if (!a->judged) { /* what it was refused belongs to the reason of its end */
 		a->judged = true;
 		if (!violations_drain(a, on_judged))

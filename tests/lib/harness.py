@@ -139,6 +139,15 @@ def describe(pid):
         return str(pid)
 
 
+def lives(pid):
+    """Neither gone nor a zombie that somebody has yet to reap."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return f.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
 def kill_pid(pid, sig=signal.SIGKILL):
     try:
         os.kill(pid, sig)
