@@ -6,6 +6,7 @@ jails, so it has two columns: `sbxsv` with jails, `no jail` (Enforce=off), which
   up        the supervisor's start included, until the last of 50 processes has said that it runs
   restart   kill -9 of one of them until its successor has said so; no delay where that can be had
   memory    private memory of everything that is not the apps themselves; "beside" it says how many processes that is
+  anonymous of that what is in no file: the rest is code of libraries, private only as long as no other program has them loaded
   wakeups   context switches a second of those processes while nothing happens
   down      50 that ignore TERM, with a child in a session of its own each: until the supervisor is gone, and how many processes outlive it
 
@@ -248,9 +249,9 @@ def there(kind):
     return all(shutil.which(p, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin") for p in kind.programs)
 
 
-def private_kb(pid):
+def rollup_kb(pid, *keys):
     with open(f"/proc/{pid}/smaps_rollup") as f:
-        return sum(int(row.split()[1]) for row in f if row.startswith(("Private_Clean:", "Private_Dirty:")))
+        return sum(int(row.split()[1]) for row in f if row.startswith(keys))
 
 
 def switches(pid):
@@ -282,7 +283,8 @@ def quiet_round(p, restarts, seconds):
     out["restart"] = statistics.median(took)
     time.sleep(6)
     own = p.own_pids()
-    out["memory"] = sum(private_kb(x) for x in own) / 1024
+    out["memory"] = sum(rollup_kb(x, "Private_Clean:", "Private_Dirty:") for x in own) / 1024
+    out["anonymous"] = sum(rollup_kb(x, "Anonymous:") for x in own) / 1024
     out["processes"] = len(own)
     before = {x: switches(x) for x in own}
     time.sleep(seconds)
@@ -337,8 +339,9 @@ def run(o, failed, results):
 
 
 ROWS = [("up", "apps up, supervisor's start included", "ms"), ("restart", "kill -9 to the next one running", "ms"),
-        ("memory", "private memory beside the apps", "MB"), ("processes", "processes beside the apps", ""),
-        ("wakeups", "context switches a second, idle", "1/s"), ("down", "TERM-ignoring apps down", "ms"),
+        ("memory", "private memory beside the apps", "MB"), ("anonymous", "of it in no file", "MB"),
+        ("processes", "processes beside the apps", ""), ("wakeups", "context switches a second, idle", "1/s"),
+        ("down", "TERM-ignoring apps down", "ms"),
         ("survivors", "processes that outlive it", "")]
 
 
