@@ -141,7 +141,7 @@ int keep_write(struct keep *k, struct js *root, struct err **e)
 	CLEANUP_JS struct js *own = root;
 	struct js *fds = js_arr();
 	CLEANUP_FREE char *text = NULL, *head = NULL;
-	CLEANUP_FD int fd = memfd_create("sbxsvd-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	CLEANUP_FD int fd = fd_memory("sbxsvd-handover");
 
 	for (size_t i = 0; i < k->n_fds; i++)
 		js_push_int(fds, k->fds[i]);
@@ -362,7 +362,7 @@ int keep_take_mapped(struct keep *k, const struct js *o, const char *key, size_t
 		return -1;
 	if (!k->rehearsal)
 		return fd;
-	fd = stand_in(k, memfd_create("sbxsvd-rehearsal", MFD_CLOEXEC));
+	fd = stand_in(k, fd_memory("sbxsvd-rehearsal"));
 	if (fd >= 0 && ftruncate(fd, (off_t)len) < 0)
 		keep_wrong(k, "no memory: %s", strerror(errno));
 	return fd;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,7 +82,7 @@ static void wire_flush(struct wire *w)
 int wire_pack(char **text, int *ret_fd)
 {
 	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-	size_t len = strlen(*text), at = 0;
+	size_t len = strlen(*text);
 	CLEANUP_FD int fd = -1;
 
 	if (len <= WIRE_MAX_BYTES) {
@@ -94,15 +93,8 @@ int wire_pack(char **text, int *ret_fd)
 		errno = EMSGSIZE;
 		return -1;
 	}
-	fd = memfd_create("sbxsv-message", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	while (fd >= 0 && at < len) {
-		ssize_t n = write(fd, *text + at, len - at);
-
-		if (n < 0)
-			return -1;
-		at += (size_t)n;
-	}
-	if (fd < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
+	fd = fd_memory("sbxsv-message");
+	if (fd < 0 || fd_write_all(fd, *text, len) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
 		return -1;
 	free(*text);
 	*text = xasprintf("{\"memfd\":%zu}", len);

@@ -365,7 +365,7 @@ int pc_map_crash_page(struct proxyctl *p, struct err **e)
 
 static int make_crash_page(struct proxyctl *p, struct err **e)
 {
-	p->crash_fd = pc_memfd("sbxsv-proxy-status");
+	p->crash_fd = fd_memory("sbxsv-proxy-status");
 	if (p->crash_fd < 0 || ftruncate(p->crash_fd, CRASH_PAGE_BYTES) < 0)
 		return err_sys(e, errno, "the crash page of sbxsv-proxy cannot be made");
 	return pc_map_crash_page(p, e);

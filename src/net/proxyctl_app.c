@@ -7,11 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8u /* linux/memfd.h, kernel 6.3 */
-#endif
 #define POLICY_ROOM 1024u /* for the rest of the message */
 
 struct pc_app *pc_app_find(struct pc_app *list, const char *name)
@@ -140,14 +136,6 @@ void pc_app_drop_jail(struct pc_app *a)
 	close_sockets(j->loopback, &j->n_loopback);
 }
 
-int pc_memfd(const char *name)
-{
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-
-	/* an older kernel does not know the flag, one with vm.memfd_noexec=2 insists on it */
-	return fd < 0 && errno == EINVAL ? memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
-}
-
 /* The proxy maps what it was given, so it must not be able to shrink it under a later proxy. */
 void pc_app_names(struct pc_app *a)
 {
@@ -155,7 +143,7 @@ void pc_app_names(struct pc_app *a)
 
 	if (a->names_fd >= 0)
 		return;
-	fd = pc_memfd("sbxsv-names");
+	fd = fd_memory("sbxsv-names");
 	if (fd >= 0 && ftruncate(fd, WIRE_NAMES_BYTES) == 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
 		a->names_fd = fd;

@@ -55,7 +55,6 @@ int pc_app_listeners(struct pc_app *a, const struct proxyctl_listen *v, size_t n
 void pc_app_drop_jail(struct pc_app *a);
 /* The jail's Loopback= listeners become those of `v`; on failure they stay as they are. */
 int pc_app_loopback(struct pc_app *a, const struct proxyctl_loopback *v, size_t n, struct err **e);
-int pc_memfd(const char *name);      /* memory that can be sealed; -1 with errno */
 void pc_app_names(struct pc_app *a); /* makes names_fd; without it the proxy forgets names when it dies */
 void pc_app_counters(struct pc_app *a, const struct js *j);
 void pc_app_totals(const struct pc_app *a, struct proxyctl_app_counters *ret);

@@ -20,6 +20,7 @@
  * rule.
  *  - Other ABIs of the processor (i386, x32) are killed: their numbers would mean other calls.
  */
+#include "base/fd.h"
 #include "sandbox/seccomp.h"
 #include "base/err.h"
 #include "base/str.h"
@@ -31,7 +32,6 @@
 #include <seccomp.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -238,7 +238,7 @@ static int fill(scmp_filter_ctx s, unsigned variant)
 /* libseccomp below 2.6 exports to an fd only. */
 static int export(scmp_filter_ctx s, struct sock_fprog *ret)
 {
-	CLEANUP_FD int fd = memfd_create("seccomp", MFD_CLOEXEC);
+	CLEANUP_FD int fd = fd_memory("seccomp");
 	struct sock_filter *code;
 	off_t len;
 	int r;

@@ -481,6 +481,22 @@ static void test_fd_recv_refuses_more_fds_than_asked(void **state)
 	close(null);
 }
 
+/* A machine with vm.memfd_noexec=2 gives no other memory. */
+static void test_memory_is_no_program_and_can_be_sealed(void **state)
+{
+	CLEANUP_FD int fd = fd_memory("test");
+	int seals;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, "x", 1), 0);
+	seals = fcntl(fd, F_GET_SEALS);
+	assert_true(seals == 0 || seals == 0x20); /* F_SEAL_EXEC, linux/fcntl.h, kernel 6.3 */
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+	assert_int_equal(fd_write_all(fd, "x", 1), -1);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+}
+
 static void test_errors_carry_context_and_success_leaves_them_alone(void **state)
 {
 	CLEANUP_ERR struct err *e = NULL;
@@ -512,6 +528,7 @@ int main(void)
 		cmocka_unit_test(test_loop_timers_are_put_off_and_brought_forward),
 		cmocka_unit_test(test_pidfd_reap_gives_the_wait_status),
 		cmocka_unit_test(test_fd_recv_refuses_more_fds_than_asked),
+		cmocka_unit_test(test_memory_is_no_program_and_can_be_sealed),
 		cmocka_unit_test(test_errors_carry_context_and_success_leaves_them_alone),
 	};
 
