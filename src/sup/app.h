@@ -24,6 +24,7 @@
  *   strays.c    Enforce=off: processes that got away
  *   health.c    [Health] checks
  *   hooks.c     [Hooks]: commands that run when something happens
+ *   outside.c   [Hooks] Unsafe=yes: what may run outside of the jail
  *   prepare.c   [Prepare]: a command that runs before the app, once for each content of its files
  *   stdio.c     instances of Mode=stdio that clients started
  *   limits.c    control groups
@@ -459,6 +460,8 @@ const char *hooks_busy(const struct sup *s); /* whose hook runs or waits; NULL: 
 bool hooks_knows(const struct sup *s, pid_t pid);
 void hooks_kill(struct sup *s);
 void hooks_finish(struct sup *s);
+/* outside.c: nothing of the command is in the hands of an app. 0, or -1 with *e. */
+int outside_check(const struct app *a, const struct plan *p, struct err **e);
 
 /* prepare.c */
 enum prepare_next { PREPARE_DONE, PREPARE_RUN, PREPARE_FAILED };

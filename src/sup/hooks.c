@@ -10,13 +10,10 @@
  */
 #include "sup/app.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -24,7 +21,8 @@ enum {
 	WAITING_MAX = 16,
 	TIME_MS = 10000,      /* then it is killed; below the time an upgrade waits */
 	VIOLATION_MS = 1000,  /* a flood of refusals is one hook a second */
-	INPUT_MAX = 32 << 10, /* fits into a pipe, so that nobody has to write the rest */
+	INPUT_MAX = 32 << 10,
+	AGAIN_MS = 1000, /* it was killed, and is still there */
 };
 
 struct waiting {
@@ -42,7 +40,7 @@ struct hook_run { /* in s->hook_runs; outlives its app */
 	struct launch *launch;
 	struct loop_io ended;
 	struct loop_timer deadline;
-	bool up, overdue, jailed;
+	bool up, overdue, jailed, killed;
 	char *error;
 };
 
@@ -130,12 +128,26 @@ static void on_ended(struct loop_io *w, unsigned events)
 	shutdown_step(s);
 }
 
+/* As app_kill(): outside of a jail its init ends by itself when what runs below it is killed; killed first, it would let
+ * all that loose. */
+static void kill_run(struct hook_run *r)
+{
+	bool below = !r->jailed && r->up;
+
+	if (below)
+		strays_kill_below(launch_pid(r->launch));
+	if (!below || r->killed)
+		(void)pidfd_signal(launch_pidfd(r->launch), SIGKILL);
+	r->killed = true;
+	loop_timer_start(&r->deadline, AGAIN_MS);
+}
+
 static void on_deadline(struct loop_timer *w)
 {
 	struct hook_run *r = w->data;
 
-	r->overdue = true;
-	(void)pidfd_signal(launch_pidfd(r->launch), SIGKILL);
+	r->overdue |= !r->killed;
+	kill_run(r);
 }
 
 /* A failure is told when the process is reaped, which is dead or dying. */
@@ -148,81 +160,6 @@ static void on_done(void *data, struct launch *l, struct launch_done *done, cons
 	r->up = !error;
 	if (error)
 		r->error = xstrdup(err_msg(error));
-}
-
-/* --- outside of the jail --- */
-
-static bool below_real(const char *path, const char *dir)
-{
-	CLEANUP_FREE char *real = realpath(dir + (*dir == '-'), NULL);
-
-	return real && path_is_below(path, real);
-}
-
-static bool an_app_can_write(const struct sup *s, const char *path)
-{
-	for (const struct app *a = s->apps; a; a = a->next) {
-		const struct unit *u = app_newest(a);
-		const char *own = u ? u->app_directory ? u->app_directory : u->working_directory : NULL;
-
-		if (own && below_real(path, own))
-			return true;
-		for (size_t i = 0; u && i < u->data_directory.n; i++)
-			if (below_real(path, u->data_directory.v[i].text))
-				return true;
-		for (size_t i = 0; u && i < u->write.n; i++)
-			if (below_real(path, u->write.v[i].text))
-				return true;
-	}
-	return false;
-}
-
-/* The file and each directory above it can be changed by root and the supervisor's user only. */
-static bool is_ours_alone(const char *path)
-{
-	CLEANUP_FREE char *at = xstrdup(path);
-	struct stat st;
-
-	for (;;) {
-		bool sticky;
-		char *up;
-
-		if (stat(at, &st) < 0)
-			return false;
-		sticky = S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX);
-		if ((st.st_uid != 0 && st.st_uid != geteuid()) || ((st.st_mode & 022) && !sticky))
-			return false;
-		if (strcmp(at, "/") == 0)
-			return true;
-		up = path_dirname(at);
-		free(at);
-		at = up;
-	}
-}
-
-/* Nothing of the command is an app's: 0, or -1 with *e. */
-static int check_outside(const struct app *a, const struct plan *p, struct err **e)
-{
-	for (size_t i = 0; i < p->argv.n; i++) {
-		const char *word = i ? p->argv.v[i] : p->program;
-		CLEANUP_FREE char *real = word[0] == '/' ? realpath(word, NULL) : NULL;
-
-		if (i && !real)
-			continue;
-		if (!real)
-			return err_sys(e, errno, "%s", word);
-		if (an_app_can_write(a->sup, real))
-			return err_set(e, EPERM,
-				       "%s lies where an app can write: with Unsafe=yes that is refused",
-				       word);
-		if (!i && !is_ours_alone(real))
-			return err_set(e, EPERM,
-				       "%s, or a directory above it, can be changed by others: with "
-				       "Unsafe=yes that is "
-				       "refused",
-				       word);
-	}
-	return 0;
 }
 
 /* --- its beginning --- */
@@ -259,6 +196,7 @@ static struct plan *plan_of(struct app *a, const char *name, const char *words, 
 	u.ready = UNIT_READY_EXEC;
 	u.watchdog_ms = 0;
 	if (u.hooks_unsafe) {
+		u.path = (struct unit_list){0}; /* apps may write there */
 		u.enforce = UNIT_ENFORCE_OFF;
 		u.backend = UNIT_BACKEND_NONE;
 	}
@@ -267,7 +205,7 @@ static struct plan *plan_of(struct app *a, const char *name, const char *words, 
 		return p;
 	free(p->workdir);
 	p->workdir = xstrdup("/");
-	if (check_outside(a, p, e) == 0)
+	if (outside_check(a, p, e) == 0)
 		return p;
 	plan_free(p);
 	return NULL;
@@ -275,27 +213,35 @@ static struct plan *plan_of(struct app *a, const char *name, const char *words, 
 
 static struct net_plan no_network;
 
+/* No pipe: nobody would be there to write what it does not take, and of a user who has many it takes little (pipe(7)). */
+static int input_fd(const char *json)
+{
+	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+	CLEANUP_FD int fd = fd_memory("sbxsv-event");
+
+	if (fd < 0 || fd_write_all(fd, json, strlen(json)) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0 ||
+	    lseek(fd, 0, SEEK_SET) < 0)
+		return -1;
+	return TAKE_FD(fd);
+}
+
 static int begin(struct app *a, struct hook_run *r, const struct waiting *w, const char *words,
 		 struct err **e)
 {
 	CLEANUP_PLAN struct plan *p = plan_of(a, w->name, words, e);
 	CLEANUP_FREE char *mark = xasprintf("[hook %s] ", w->name);
-	CLEANUP_FD int in = -1, in_write = -1, out = -1;
+	CLEANUP_FD int in = -1, out = -1;
 	struct launch_io io = {
 		.init_fd = a->sup->init_fd, .supervisor_pidfd = a->sup->self_pidfd, .new_session = true};
 	const struct backend *b;
-	int ends[2];
 
 	if (!p)
 		return -1;
 	b = p->netns ? backend_for(a->unit, e) : &backend_none;
 	if (!b)
 		return -1;
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return err_sys(e, errno, "pipe");
-	in = ends[0];
-	in_write = ends[1];
-	if (fd_write_all(in_write, w->json, strlen(w->json)) < 0)
+	in = input_fd(w->json);
+	if (in < 0)
 		return err_sys(e, errno, "its input");
 	out = a->logs ? logs_open_pipe_marked(a->logs, mark, e)
 		      : err_set(e, ENOMEM, "its log cannot be opened");
@@ -490,17 +436,15 @@ bool hooks_knows(const struct sup *s, pid_t pid)
 
 void hooks_kill(struct sup *s)
 {
-	for (struct hook_run *r = s->hook_runs; r; r = r->next) {
-		if (!r->jailed && r->up)
-			strays_kill_below(launch_pid(r->launch));
-		(void)pidfd_signal(launch_pidfd(r->launch), SIGKILL);
-	}
+	for (struct hook_run *r = s->hook_runs; r; r = r->next)
+		kill_run(r);
 }
 
 void hooks_finish(struct sup *s)
 {
-	hooks_kill(s);
 	loop_defer_stop(&s->hooks_defer);
-	while (s->hook_runs)
-		run_free(s->hook_runs);
+	for (; s->hook_runs; run_free(s->hook_runs)) {
+		s->hook_runs->killed = true;
+		kill_run(s->hook_runs);
+	}
 }

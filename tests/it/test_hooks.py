@@ -1,4 +1,5 @@
 """[Hooks]: commands that run when something happens to an app."""
+import fcntl
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import pytest
 import harness
 from harness import PYTHON, wait_for
 
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # linux/fcntl.h; Python 3.10 has them
 HOOKS = ("OnStart", "OnReady", "OnExit", "OnFail", "OnViolation")
 # keeps what it is told
 NOTE = 'name=$SBXSV_HOOK; cat >>"got.$name"; echo "said $name"\n'
@@ -19,6 +21,14 @@ def app(inst, name, run="exec sleep 1000", hooks=HOOKS, script=NOTE, more="", he
     lines = "".join(f"{h}=/bin/sh hook.sh '{h} %n'\n" for h in hooks)
     inst.write_unit(name, f"[App]\nShell={run}\nWorkingDirectory={d}\n{head}[Hooks]\n{lines}{more}")
     return d
+
+
+def cmdline(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
 
 
 def got(d, hook):
@@ -144,9 +154,9 @@ def tool(inst, name, text):
     return path
 
 
-def outside(inst, command):
+def outside(inst, command, more=""):
     d = inst.app_dir("web")
-    inst.write_unit("web", f"[App]\nExec=/bin/sleep 1000\nWorkingDirectory={d}\nEnvironment=MINE=yes\n[Hooks]\nUnsafe=yes\nOnReady={command}\n")
+    inst.write_unit("web", f"[App]\nExec=/bin/sleep 1000\nWorkingDirectory={d}\nEnvironment=MINE=yes\n{more}[Hooks]\nUnsafe=yes\nOnReady={command}\n")
     return d
 
 
@@ -196,3 +206,78 @@ def test_not_for_stdio(inst):
     inst.write_unit("x", f"[App]\nMode=stdio\nExec=/bin/cat\nWorkingDirectory={d}\n[Hooks]\nOnStart=/bin/true\n")
     r = inst.sbxsv("check", "x")
     assert r.code == 1 and "Mode=stdio" in r.out + r.err
+
+
+def test_outside_no_link_that_an_app_can_turn(inst):
+    """Where a link leads now says nothing about where it leads in a moment."""
+    other = inst.app_dir("other")
+    app(inst, "other")
+    good = tool(inst, "good", "echo ran\n")
+    tools = os.path.dirname(good)
+    os.symlink(good, f"{other}/link")
+    os.symlink(tools, f"{other}/dir")
+    os.symlink(f"{other}/link", f"{tools}/chain")
+    os.mkdir(f"{tools}/loose")
+    os.chmod(f"{tools}/loose", 0o777)
+    os.symlink(good, f"{tools}/loose/link")
+    os.symlink("good", f"{tools}/fine")
+    outside(inst, "/bin/true")
+    inst.up()
+    inst.wait_state("other", "running")
+    for n, command in enumerate((f"{other}/link", f"{other}/dir/good", f"{tools}/chain", f"{tools}/loose/link",
+                                 f"/bin/sh {other}/link", f"/bin/sh {other}/dir/good", f"/bin/sh {tools}/chain")):
+        outside(inst, command)
+        inst.ok("reload")
+        inst.ok("restart", "web")
+        wait_for(lambda: len(inst.events("web", "hook")) > n or "ran" in inst.log("web"))
+        assert "ran" not in inst.log("web"), command
+        said = inst.events("web", "hook")[-1]["message"]
+        assert "lies where an app can write" in said or "can be changed by others" in said, said
+    # nor by a directory of PATH
+    own = inst.app_dir("web", {"mine": "#!/bin/sh\necho ran >&2\n"})
+    os.chmod(f"{own}/mine", 0o755)
+    outside(inst, tool(inst, "calls", "mine; echo called\n"), f"Path={own}\n")
+    inst.ok("reload")
+    inst.ok("restart", "web")
+    wait_for(lambda: "called" in inst.log("web"))
+    assert "ran" not in inst.log("web")
+    outside(inst, f"{tools}/fine")
+    inst.ok("reload")
+    inst.ok("restart", "web")
+    wait_for(lambda: "ran" in inst.log("web"))
+
+
+def test_outside_nothing_of_one_that_hangs_is_left(inst):
+    outside(inst, tool(inst, "hang", "(trap '' TERM; sleep 3994; true) &\nsetsid sh -c 'sleep 3994; true' &\nsleep 3994; true\n"))
+    inst.up()
+    wait_for(lambda: "took longer than 10 s" in inst.log("web"))
+    s = inst.wait_state("web", "running")
+    wait_for(lambda: not [p for p in inst.alive() if b"3994" in cmdline(p)])
+    assert inst.wait_state("web", "running")["pid"] == s["pid"]
+
+
+@pytest.mark.skipif(harness.ROOT, reason="the kernel's limit on pipe buffers is for ordinary users")
+def test_an_event_larger_than_a_pipe_of_a_user_who_has_many(inst):
+    """pipe(7), pipe-user-pages-soft: beyond it a new pipe holds 8 KiB."""
+    size = int(harness.Instance.read_text("/proc/sys/fs/pipe-max-size"))
+    d = app(inst, "web", run="for i in 1 2 3 4 5; do head -c 299 /dev/zero | tr '\\0' '\\001'; echo; done; read x <fifo; exit 3",
+            hooks=("OnFail",), head="[Restart]\nPolicy=no\n")
+    os.mkfifo(f"{d}/fifo")
+    pipes = []
+    inst.up()
+    try:
+        while not pipes or fcntl.fcntl(pipes[-1], F_GETPIPE_SZ) > 8192:
+            pipes += os.pipe()
+            try:
+                if size:
+                    fcntl.fcntl(pipes[-1], F_SETPIPE_SZ, size)
+            except PermissionError:  # nearly there
+                size = 0
+        with open(f"{d}/fifo", "w") as f:
+            f.write("go\n")
+        inst.wait_state("web", "failed")
+        e = wait_for(lambda: got(d, "OnFail"))
+    finally:
+        for fd in pipes:
+            os.close(fd)
+    assert len(json.dumps(e[0])) > 8192
