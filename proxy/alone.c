@@ -287,7 +287,8 @@ static void worker_end(struct master *m)
 
 /* --- the rules and the log, at the start and again --- */
 
-static struct policy *read_policy(const struct alone *o)
+/* *ret_status: the exit status without one; what stands on the command line is wrong usage. */
+static struct policy *read_policy(const struct alone *o, int *ret_status)
 {
 	CLEANUP_STRV struct strv problems = {0};
 	struct policy *p = policyfile_read(o->policy, &o->rules, &problems);
@@ -296,20 +297,25 @@ static struct policy *read_policy(const struct alone *o)
 
 	if (p && strlen(text) + 4096 > WIRE_LARGE_MAX) {
 		strv_addf(&problems, "%s: %zu KiB of rules are more than the worker takes (%u KiB)",
-			  o->policy ? o->policy : "command line", strlen(text) / 1024,
+			  o->policy ? o->policy : POLICYFILE_OPTIONS, strlen(text) / 1024,
 			  (WIRE_LARGE_MAX - 4096) / 1024);
 		policy_destroy(p);
 		p = NULL;
 	}
-	for (size_t i = 0; i < problems.n; i++)
+	*ret_status = 1;
+	for (size_t i = 0; i < problems.n; i++) {
 		log_error("%s", problems.v[i]);
+		if (str_starts(problems.v[i], POLICYFILE_OPTIONS ": "))
+			*ret_status = 2;
+	}
 	return p;
 }
 
 static void on_hup(struct loop_signal *s)
 {
 	struct master *m = s->data;
-	struct policy *p = read_policy(m->o);
+	int status;
+	struct policy *p = read_policy(m->o, &status);
 	CLEANUP_ERR struct err *e = NULL;
 
 	if (p) {
@@ -401,9 +407,9 @@ int alone_run(const struct alone *o)
 		log_error("nothing would be allowed: give --allow HOST, --policy FILE or --egress all");
 		return 2;
 	}
-	m.policy = read_policy(o);
+	m.policy = read_policy(o, &m.status);
 	if (!m.policy)
-		return 1;
+		return m.status;
 	if (o->check) {
 		policy_destroy(m.policy);
 		(void)puts("the rules are good");
@@ -411,8 +417,9 @@ int alone_run(const struct alone *o)
 	}
 	if (prepare(&m, &e) < 0) {
 		log_error("%s", err_msg(e));
-		m.status = 1;
+		m.status = err_code(e) == EINVAL ? 2 : 1;
 	} else {
+		m.status = 0;
 		run(&m);
 	}
 	alone_log_close(m.log);

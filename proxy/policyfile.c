@@ -89,7 +89,7 @@ static void problem(struct reader *r, unsigned line, const char *fmt, ...)
 	if (line)
 		strv_addf(r->problems, "%s:%u: %s", r->shown, line, text);
 	else
-		strv_addf(r->problems, "command line: %s", text);
+		strv_addf(r->problems, POLICYFILE_OPTIONS ": %s", text);
 }
 
 /* --- one setting --- */
@@ -140,7 +140,7 @@ static void setting(struct reader *r, const char *name, const char *value, unsig
 {
 	const struct key *k = find_key(r, line, name);
 	struct settings *s = k ? &r->set[k - keys] : NULL;
-	CLEANUP_FREE char *origin = line ? xasprintf("%s:%u", r->shown, line) : xstrdup("command line");
+	CLEANUP_FREE char *origin = line ? xasprintf("%s:%u", r->shown, line) : xstrdup(POLICYFILE_OPTIONS);
 
 	if (!k)
 		return;

@@ -15,6 +15,7 @@
 #define POLICYFILE_MAX      (1u << 20)
 #define POLICYFILE_LINE_MAX 8192 /* as in a unit */
 #define POLICYFILE_PROBLEMS 50
+#define POLICYFILE_OPTIONS  "command line" /* where an option is said to stand, as FILE:LINE of a line */
 
 /* `options`: "Key=value" each; they come after the file. `shown`: the file's name in origins. Each problem is
  * "FILE:LINE: text". NULL when there is any. */

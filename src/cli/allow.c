@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { OPT_FOR = CLI_LONG, OPT_SAVE };
 
@@ -331,16 +330,6 @@ static int save(struct wish *w, char *const *hosts)
 
 /* --- */
 
-static bool app_exists(const struct wish *w)
-{
-	CLEANUP_FREE char *at = xstrndup(w->app, strcspn(w->app, "@")),
-			  *own = xasprintf("%s/%s.app", w->c->dirs.apps, w->app),
-			  *template = xasprintf("%s/%s@.app", w->c->dirs.apps, at);
-	struct stat st;
-
-	return lstat(own, &st) == 0 || errno != ENOENT || (strchr(w->app, '@') && lstat(template, &st) == 0);
-}
-
 static int run(struct cli *c, const struct cli_args *a, const struct command *cmd, bool deny)
 {
 	struct wish w = {.c = c, .cmd = cmd, .deny = deny, .save = cli_has(a, OPT_SAVE)};
@@ -357,16 +346,10 @@ static int run(struct cli *c, const struct cli_args *a, const struct command *cm
 	    (parse_duration_ms(time, &w.for_ms) || w.for_ms < 1 || w.for_ms > 366 * INT64_C(86400000)))
 		return cli_usage(cmd, "%s --for: a time such as 30s, 10m or 1h is needed", cmd->name);
 	w.app = a->rest[0];
-	if (!unit_name_valid(w.app)) {
-		CLEANUP_FREE char *shown = cli_safe(w.app);
-
-		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
-	}
-	if (w.save && !app_exists(&w)) {
-		CLEANUP_FREE char *none = subject_none(c, w.app);
-
-		return cli_fail(CLI_NO_APP, "%s", none);
-	}
+	if (!unit_name_valid(w.app))
+		return cli_bad_name(w.app);
+	if (w.save && !subject_exists(c, w.app))
+		return subject_complain(c, w.app);
 	w.replies = js_arr();
 	code = w.save ? save(&w, a->rest + 1) : at_run_time(&w, a->rest + 1);
 	js_add_str(all, "app", w.app);

@@ -47,12 +47,7 @@ static int plain(struct cli *c, const char *name)
 
 		code = print_file(template);
 	}
-	if (code == CLI_NO_APP) {
-		CLEANUP_FREE char *none = subject_none(c, name);
-
-		return cli_fail(CLI_NO_APP, "%s", none);
-	}
-	return code;
+	return code == CLI_NO_APP ? subject_complain(c, name) : code;
 }
 
 static int drop_ins(struct cli *c, const char *name)
@@ -82,7 +77,7 @@ static int run(struct cli *c, const struct cli_args *a)
 	if (a->n_rest != 1)
 		return cli_usage(&cmd_cat, "cat: name one app");
 	if (!unit_name_valid(a->rest[0]))
-		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", a->rest[0]);
+		return cli_bad_name(a->rest[0]);
 	if (!cli_has(a, OPT_EFFECTIVE)) {
 		code = plain(c, a->rest[0]);
 		return code ? code : drop_ins(c, a->rest[0]);

@@ -25,6 +25,7 @@ enum { OPT_ALLOW = CLI_LONG, OPT_PATH };
 struct report {
 	const struct cli *c;
 	struct js *problems, *notes; /* with --json */
+	struct strv seen;            /* what is wrong with the settings is found again with each unit */
 	size_t n_problems, n_units;
 	bool no_app;               /* a name was given that is none of an app */
 	struct limits_view limits; /* asked when the first unit has some */
@@ -34,16 +35,19 @@ struct report {
 static void problem(struct report *r, const struct unit_problem *p)
 {
 	CLEANUP_FREE char *file = cli_safe(p->file), *text = cli_safe(p->text);
+	CLEANUP_FREE char *line =
+		p->line ? xasprintf("%s:%u: %s", file, p->line, text) : xasprintf("%s: %s", file, text);
 	struct js *j;
 
+	for (size_t i = 0; i < r->seen.n; i++)
+		if (str_eq(r->seen.v[i], line))
+			return;
 	r->n_problems++;
-	if (!r->c->json) {
-		if (p->line)
-			printf("%s:%u: %s\n", file, p->line, text);
-		else
-			printf("%s: %s\n", file, text);
+	if (!r->c->json)
+		puts(line);
+	strv_take(&r->seen, TAKE_PTR(line));
+	if (!r->c->json)
 		return;
-	}
 	j = js_obj();
 	js_add_str(j, "file", p->file);
 	if (p->line)
@@ -151,10 +155,8 @@ static void check_one(struct report *r, const char *word)
 
 		unit_problem_add(&p, word, 0, "%s", none);
 		r->no_app = true;
-	} else if (unit_name_valid(word))
+	} else
 		u = unit_load(&r->c->dirs, word, &p);
-	else
-		unit_problem_add(&p, word, 0, "neither a unit file nor a name of an app");
 	take_problems(r, &p);
 	if (!u)
 		return;
@@ -226,14 +228,16 @@ static int check_files(struct cli *c, const struct cli_args *a)
 		code = check_all(&r);
 	print_report(&r);
 	limits_view_finish(&r.limits);
+	strv_clear(&r.seen);
 	return code ? code : r.no_app ? CLI_NO_APP : r.n_problems ? CLI_FAILED : CLI_OK;
 }
 
 /* --- questions --- */
 
-/* `live`: what was asked about the rules of the run time; NULL: they do not matter. */
-static int answer(const struct cli *c, bool allowed, const char *what, const char *rule, const char *reason,
-		  const char *hint, const struct live_view *live)
+/* `access`: how much of a path is granted, in words; NULL: it is about a host. `live`: what was asked about the rules
+ * of the run time; NULL: they do not matter. */
+static int answer(const struct cli *c, bool allowed, const char *what, const char *access, const char *rule,
+		  const char *reason, const char *hint, const struct live_view *live)
 {
 	CLEANUP_FREE char *s_what = cli_safe(what), *s_rule = cli_safe(rule), *s_reason = cli_safe(reason),
 			  *s_hint = cli_safe(hint);
@@ -244,6 +248,8 @@ static int answer(const struct cli *c, bool allowed, const char *what, const cha
 
 		js_add_bool(j, "allowed", allowed);
 		js_add_str(j, "target", what);
+		if (access)
+			js_add_str(j, "access", access);
 		js_add_str(j, "rule", rule);
 		js_add_str(j, "reason", reason);
 		js_add_str(j, "hint", hint && *hint ? hint : NULL);
@@ -253,7 +259,10 @@ static int answer(const struct cli *c, bool allowed, const char *what, const cha
 		puts(text);
 		return allowed ? CLI_OK : CLI_REFUSED;
 	}
-	printf("%s: %s\n  rule: %s\n", allowed ? "allowed" : "refused", s_what, s_rule);
+	printf("%s: %s", allowed ? "allowed" : "refused", s_what);
+	if (access)
+		printf(" (%s)", access);
+	printf("\n  rule: %s\n", s_rule);
 	if (reason && *reason)
 		printf("  why: %s\n", s_reason);
 	if (hint && *hint)
@@ -413,12 +422,12 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 		return code;
 	shown = xasprintf(strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
 	if (u->enforce == UNIT_ENFORCE_OFF)
-		return answer(c, true, shown, "Enforce=off",
+		return answer(c, true, shown, NULL, "Enforce=off",
 			      "this app runs without a jail and reaches everything", NULL, NULL);
 	line = loopback_grant(c, u, host, port);
 	if (line)
-		return answer(c, true, shown, line, "this port of this machine is named in the unit", NULL,
-			      NULL);
+		return answer(c, true, shown, NULL, line, "this port of this machine is named in the unit",
+			      NULL, NULL);
 	live_view_get(c, app, &live);
 	p = rules_with(u, live.v, live.n, &e);
 	if (!p || decide(p, host, port, &v, &e)) {
@@ -437,9 +446,9 @@ static int check_allow(struct cli *c, const char *app, const char *target)
 	policy_destroy(p);
 	if (v.action == VERDICT_DENY && is_loopback(host)) {
 		line = xasprintf("Loopback=%u", port);
-		return answer(c, false, shown, v.rule, v.reason, line, &live);
+		return answer(c, false, shown, NULL, v.rule, v.reason, line, &live);
 	}
-	return answer(c, v.action == VERDICT_ALLOW, shown, v.rule,
+	return answer(c, v.action == VERDICT_ALLOW, shown, NULL, v.rule,
 		      v.action == VERDICT_ALLOW && !v.literal && !v.by_address ? how : v.reason, v.hint,
 		      &live);
 }
@@ -505,6 +514,18 @@ static char *path_hint(const struct cli *c, struct unit *u, const char *path, co
 	return xasprintf("Secret=%.*s", (int)strcspn(name, ")"), name);
 }
 
+static const char *access_words(const struct cli *c, enum plan_access granted)
+{
+	switch (granted) {
+	case PLAN_WRITE:
+		return c->json ? "write" : "read and write";
+	case PLAN_READ:
+		return c->json ? "read" : "read only";
+	default:
+		return c->json ? "none" : "not there for the app";
+	}
+}
+
 static int check_path(struct cli *c, const char *app, const char *path)
 {
 	struct unit_problems problems = {0};
@@ -512,7 +533,7 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	CLEANUP_PLAN struct plan *plan = NULL;
 	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
 			  *full = path_join(cwd ? cwd : "/", path);
-	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *shown = NULL, *hint = NULL, *why = NULL;
+	CLEANUP_FREE char *real = resolve(path), *wrong = NULL, *hint = NULL, *why = NULL;
 	const struct plan_fs fs = plan_fs_real();
 	const struct plan_path *by = NULL;
 	enum plan_access granted;
@@ -527,15 +548,12 @@ static int check_path(struct cli *c, const char *app, const char *path)
 	if (!plan)
 		return cli_fail(CLI_FAILED, "%s", wrong);
 	if (u->enforce == UNIT_ENFORCE_OFF)
-		return answer(c, true, real, "Enforce=off", "this app runs without a jail", NULL, NULL);
+		return answer(c, true, real, NULL, "Enforce=off", "this app runs without a jail", NULL, NULL);
 	granted = plan_decide_on_disk(plan, &fs, full, &by);
 	hint = granted == PLAN_HIDE ? path_hint(c, u, real, by) : NULL;
-	shown = xasprintf("%s (%s)", real,
-			  granted == PLAN_WRITE  ? "read and write"
-			  : granted == PLAN_READ ? "read only"
-						 : "not there for the app");
 	why = granted != PLAN_HIDE ? mode_refuses(c, real, c->dirs.root_mode) : NULL;
-	return answer(c, granted != PLAN_HIDE, shown, by ? by->reason : "nothing grants it", why, hint, NULL);
+	return answer(c, granted != PLAN_HIDE, real, access_words(c, granted),
+		      by ? by->reason : "nothing grants it", why, hint, NULL);
 }
 
 static int run(struct cli *c, const struct cli_args *a)

@@ -112,6 +112,8 @@ void cli_args_finish(struct cli_args *a);
 int cli_fail(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The same with "try sbxsv help COMMAND"; returns CLI_USAGE. */
 int cli_usage(const struct command *cmd, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* That this is no name of an app; returns CLI_NO_APP. */
+int cli_bad_name(const char *app);
 /* Escaped copy of a text an app, a file or a peer chose; "-" for NULL. Owned by caller. */
 char *cli_denied_target(const struct js *d); /* of a "denied" list: "x.com:443", or "x.com (lookup)"; safe, owned by caller */
 char *cli_safe(const char *s);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 struct editing {
@@ -103,12 +104,17 @@ static int take(struct cli *c, struct editing *x)
 	CLEANUP_ERR struct err *e = NULL;
 	struct unit_problems p = {0};
 	CLEANUP_UNIT struct unit *u = NULL;
+	struct stat st;
+	bool is_link;
 	size_t len = 0;
 	int code;
 
+	x->keep = true;
 	if (file_read(AT_FDCWD, x->copy, 256 * 1024, &text, &len, &e))
-		return cli_fail(CLI_FAILED, "%s", err_msg(e));
+		return cli_fail(CLI_FAILED, "%s\n%s is as it was; your text is kept there", err_msg(e),
+				x->path);
 	if (str_eq(text, x->before) && strlen(text) == len) {
+		x->keep = false;
 		puts("nothing was changed");
 		return CLI_OK;
 	}
@@ -118,15 +124,17 @@ static int take(struct cli *c, struct editing *x)
 		u = unit_load_edited(&c->dirs, x->name, text, &p);
 	wrong = unit_problems_text(&p);
 	unit_problems_clear(&p);
-	x->keep = true;
 	if (!u || *wrong)
-		return cli_fail(CLI_FAILED, "%s\n%s is as it was; your text is kept in %s", wrong, x->path,
+		return cli_fail(CLI_FAILED, "%s%s is as it was; your text is kept in %s", wrong, x->path,
 				x->copy);
+	is_link = lstat(x->path, &st) == 0 && S_ISLNK(st.st_mode);
 	code = replace(x, text, len);
 	if (code)
 		return cli_fail(code, "your text is kept in %s", x->copy);
 	x->keep = false;
 	printf("wrote %s\n", x->path);
+	if (is_link)
+		puts("it was a link, and is a file of its own from now on; what it led to is as it was");
 	return units_reload(c);
 }
 

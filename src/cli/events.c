@@ -71,11 +71,8 @@ static int run(struct cli *c, const struct cli_args *a)
 
 	if (a->n_rest > 1)
 		return cli_usage(&cmd_events, "events: name one app, or none for all");
-	if (a->n_rest && !unit_name_valid(a->rest[0])) {
-		CLEANUP_FREE char *shown = cli_safe(a->rest[0]);
-
-		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
-	}
+	if (a->n_rest && !unit_name_valid(a->rest[0]))
+		return cli_bad_name(a->rest[0]);
 	code = lines_wanted(&cmd_events, a, 50, &n);
 	if (code)
 		return code;

@@ -53,9 +53,7 @@ int remote_call(struct ctl_client *cl, const char *method, const char *path, con
 char *remote_app_path(const char *app, const char *suffix)
 {
 	if (!unit_name_valid(app)) {
-		CLEANUP_FREE char *shown = cli_safe(app);
-
-		(void)cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
+		(void)cli_bad_name(app);
 		return NULL;
 	}
 	return xasprintf("/v1/apps/%s%s", app, suffix);

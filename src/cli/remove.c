@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { OPT_PURGE = CLI_LONG };
 
@@ -76,7 +77,11 @@ static int stop(struct cli *c, const char *name)
 		return cli_fail(CLI_FAILED, "%s could not be stopped, nothing was removed: %s", name,
 				err_msg(e));
 	/* one that the supervisor does not know has nothing to stop */
-	if (status == 200 || js_int_or(reply, "code", 0) == CLI_NO_APP)
+	if (js_int_or(reply, "code", 0) == CLI_NO_APP)
+		return CLI_OK;
+	if (status == 200 && js_str(reply, "message")) /* which others were stopped with it */
+		remote_print_lines("", js_str(reply, "message"));
+	if (status == 200)
 		return CLI_OK;
 	return cli_fail(CLI_FAILED, "%s could not be stopped, nothing was removed: %s", name,
 			js_str(reply, "error") ? js_str(reply, "error") : "refused");
@@ -104,10 +109,11 @@ static int one(struct cli *c, const char *name, bool purge)
 			  *prepared = xasprintf("%s/prepared/%s", c->dirs.state, name),
 			  *file = xasprintf("%s/%s.app", c->dirs.apps, name);
 	int code = units_there(c, name), more;
+	struct stat st;
 
 	if (code)
 		return code;
-	if (access(file, F_OK) < 0)
+	if (lstat(file, &st) < 0) /* a link whose template is gone is one to remove */
 		return cli_fail(CLI_FAILED,
 				"%s is no app, there is only its template: sbxsv remove removes an instance, not a "
 				"template",

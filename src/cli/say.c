@@ -46,6 +46,13 @@ int cli_fail(int code, const char *fmt, ...)
 	return code;
 }
 
+int cli_bad_name(const char *app)
+{
+	CLEANUP_FREE char *shown = cli_safe(app);
+
+	return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
+}
+
 int cli_usage(const struct command *cmd, const char *fmt, ...)
 {
 	va_list ap;

@@ -9,11 +9,15 @@ extern char **environ;
 
 bool subject_exists(const struct cli *c, const char *app)
 {
-	CLEANUP_FREE char *file = xasprintf("%s/%s.app", c->dirs.apps, app);
+	const char *at = strchr(app, '@');
+	CLEANUP_FREE char *file = xasprintf("%s/%s.app", c->dirs.apps, app),
+			  *template =
+				  at ? xasprintf("%s/%.*s@.app", c->dirs.apps, (int)(at - app), app) : NULL;
 	struct stat st;
 
-	/* of "web@blue" the file is web@.app, which unit_load() looks for */
-	return unit_name_valid(app) && (strchr(app, '@') || lstat(file, &st) == 0 || errno != ENOENT);
+	/* one that cannot be looked at is there: why not is said when it is read */
+	return unit_name_valid(app) && (lstat(file, &st) == 0 || errno != ENOENT ||
+					(template && (lstat(template, &st) == 0 || errno != ENOENT)));
 }
 
 char *subject_none(const struct cli *c, const char *app)
@@ -33,6 +37,13 @@ char *subject_none(const struct cli *c, const char *app)
 		    : xasprintf("there is no app \"%s\" in %s", shown, c->dirs.apps);
 }
 
+int subject_complain(const struct cli *c, const char *app)
+{
+	CLEANUP_FREE char *none = subject_none(c, app);
+
+	return cli_fail(CLI_NO_APP, "%s", none);
+}
+
 struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
 {
 	struct unit_problems problems = {0};
@@ -45,8 +56,7 @@ struct unit *subject_load(const struct cli *c, const char *app, int *ret_code)
 		text = unit_problems_text(&problems);
 		*ret_code = cli_fail(CLI_FAILED, "%s", text);
 	} else {
-		text = subject_none(c, app);
-		*ret_code = cli_fail(CLI_NO_APP, "%s", text);
+		*ret_code = subject_complain(c, app);
 	}
 	unit_problems_clear(&problems);
 	return NULL;

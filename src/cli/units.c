@@ -1,5 +1,6 @@
 #include "cli/units.h"
 #include "cli/remote.h"
+#include "cli/subject.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,21 +8,9 @@
 
 int units_there(const struct cli *c, const char *name)
 {
-	const char *at = strchr(name, '@');
-	CLEANUP_FREE char *shown = cli_safe(name), *path = NULL;
-
 	if (!unit_name_valid(name))
-		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
-	path = xasprintf("%s/%s.app", c->dirs.apps, name);
-	if (access(path, F_OK) == 0)
-		return CLI_OK;
-	if (at) {
-		CLEANUP_FREE char *template = xasprintf("%s/%.*s@.app", c->dirs.apps, (int)(at - name), name);
-
-		if (access(template, F_OK) == 0)
-			return CLI_OK;
-	}
-	return cli_fail(CLI_NO_APP, "there is no unit %s", path);
+		return cli_bad_name(name);
+	return subject_exists(c, name) ? CLI_OK : subject_complain(c, name);
 }
 
 int units_instance(const struct cli *c, const char *name, char **ret_link)

@@ -77,11 +77,8 @@ static int run(struct cli *c, const struct cli_args *a)
 		return code;
 	if (a->n_rest > 1)
 		return cli_usage(&cmd_violations, "violations: name one app, or none for all");
-	if (a->n_rest && !unit_name_valid(a->rest[0])) {
-		CLEANUP_FREE char *shown = cli_safe(a->rest[0]);
-
-		return cli_fail(CLI_NO_APP, "\"%s\" is no name of an app", shown);
-	}
+	if (a->n_rest && !unit_name_valid(a->rest[0]))
+		return cli_bad_name(a->rest[0]);
 	path = xasprintf("/v1/violations?since_ms=%" PRId64 "%s%s", since > 0 ? since : 0,
 			 a->n_rest ? "&app=" : "", a->n_rest ? a->rest[0] : "");
 	code = remote_open(c, &cl);

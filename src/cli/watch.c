@@ -342,7 +342,7 @@ int watch_status(struct cli *c, const char *app)
 	pid_t child;
 
 	if (app && !unit_name_valid(app))
-		return cli_fail(CLI_NO_APP, "that is no name of an app");
+		return cli_bad_name(app);
 	child = start_child(c, &fd);
 	if (child < 0)
 		return cli_fail(CLI_FAILED, "cannot follow the events: %s", strerror(errno));

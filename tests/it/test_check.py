@@ -39,7 +39,9 @@ def test_one_name_and_one_file(inst):
     r = inst.sbxsv("check", path)
     assert r.code == 1 and "/nonexistent" in r.out
     assert inst.sbxsv("check", "nothing").code == 4
-    assert inst.sbxsv("check", "No Name").code == 4
+    for name in ("No Name", "nothing@1"):
+        for words in (["check", name], ["check", "--path", name, "/"], ["check", "--allow", name, "x.com"], ["cat", name]):
+            assert inst.sbxsv(*words).code == 4, words
 
 
 def test_a_program_that_is_not_there(inst):
@@ -137,6 +139,8 @@ def test_paths(inst):
     ]:
         allowed, out, j = ask(inst, "--path", "a", path)
         assert allowed == want and words in out, (path, out)
+        assert (j["target"], j["access"]) == (
+            os.path.realpath(path), {"read and write": "write", "read only": "read", "": "none"}[words]), j
         if not harness.ROOT:  # whose apps have the home of another user
             assert bool(j["hint"]) == (path == ssh + "/id_ed25519"), j
     assert harness.ROOT or ask(inst, "--path", "a", ssh + "/id_ed25519")[2]["hint"] == "Secret=ssh"
@@ -157,6 +161,10 @@ def test_the_settings_are_checked_too(inst):
     inst.write_conf("[Supervisor]\nShutdwonBudget=1s\n" if not harness.ROOT else "ShutdwonBudget=1s\n")
     r = inst.sbxsv("check")
     assert r.code == 1 and "sbxsv.conf" in r.out and "ShutdownBudget" in r.out
+    good(inst, "b")
+    r = inst.sbxsv("check")  # once, and not again for each unit
+    assert len(r.out.splitlines()) == 1 and "1 error" in r.err, r
+    assert len(json.loads(inst.sbxsv("check", "--json", "a", "b").out)["problems"]) == 1
 
 
 def test_after_and_requires(inst):

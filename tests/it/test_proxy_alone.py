@@ -318,14 +318,14 @@ def refused(*args, status=1):
 def test_wrong_options():
     assert "--listen-anywhere" in refused("--listen", "0.0.0.0:0", "--allow", "x.com")
     assert "--listen-anywhere" in refused("--listen", "[::]:0", "--allow", "x.com")
-    assert "not PORT, ADDRESS:PORT" in refused("--listen", "example.com:80", "--allow", "x.com")
-    assert "not PORT, ADDRESS:PORT" in refused("--listen", "::1:80", "--allow", "x.com")
+    assert "not PORT, ADDRESS:PORT" in refused("--listen", "example.com:80", "--allow", "x.com", status=2)
+    assert "not PORT, ADDRESS:PORT" in refused("--listen", "::1:80", "--allow", "x.com", status=2)
     assert "no address of this machine" in refused("--listen", "203.0.113.9:0", "--allow", "x.com", "--listen-anywhere")
     assert "nothing would be allowed" in refused("--listen", "0", status=2)
     assert "--listen [ADDRESS:]PORT is missing" in refused("--allow", "x.com", status=2)
     assert "--listen [ADDRESS:]PORT is missing" in refused(status=2)
-    assert "command line: Allow=*: " in refused("--listen", "0", "--allow", "*")
-    assert "Connect= needs Egress=all" in refused("--listen", "0", "--allow", "x.com", "--connect", "443")
+    assert "command line: Allow=*: " in refused("--listen", "0", "--allow", "*", status=2)
+    assert "Connect= needs Egress=all" in refused("--listen", "0", "--allow", "x.com", "--connect", "443", status=2)
     text = refused("--listen", "0", "--allow", "x.com", "--upstream-proxy", "http://u:hunter2@p:1", status=2)
     assert "UpstreamProxy=" in text and "hunter2" not in text
     assert "/nowhere/rules: it cannot be opened" in refused("--listen", "0", "--policy", "/nowhere/rules")
@@ -356,7 +356,13 @@ def test_many_rules():
 def test_check():
     r = subprocess.run([proxydrv.find_program(), "--check", "--allow", "x.com"], capture_output=True, text=True, timeout=30)
     assert (r.returncode, r.stdout) == (0, "the rules are good\n")
-    assert "command line: Allow=x" in refused("--check", "--allow", "x")
+    assert "command line: Allow=x" in refused("--check", "--allow", "x", status=2)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "rules")
+        for text, option, status in (("Allow=x\n", "x.com", 1), ("Allow=x.com\n", "x", 2)):
+            with open(path, "w") as f:
+                f.write(text)
+            assert "no full host name" in refused("--check", "--policy", path, "--allow", option, status=status)
 
 
 @pytest.mark.root

@@ -72,7 +72,7 @@ def test_remove_and_purge(inst):
     assert sorted(os.listdir(logs)) == ["a.log.x", "a.logs", "ab.log"]
     assert os.path.exists(os.path.join(d, "data.db")) and inst.wait_state("ab", "running")
     r = inst.sbxsv("remove", "a")
-    assert r.code == 4 and "no unit" in r.err
+    assert r.code == 4 and "no app" in r.err
     # what is no file of ours in the directory of drop-ins stays, and is named
     os.mkdir(inst.unit_path("ab") + ".d/deep")
     r = inst.sbxsv("remove", "ab")
@@ -99,6 +99,42 @@ def test_edit(inst):
     os.unlink(kept)
     os.rmdir(os.path.dirname(kept))
     assert before != now
+
+
+def test_what_is_too_long_for_a_unit_is_not_lost(inst):
+    sleeper(inst, "a")
+    before = inst.read_text(inst.unit_path("a"))
+    long = editor(inst, "long", "head -c 300000 /dev/zero | tr '\\0' '#' >>\"$1\"; echo \"$1\"")
+    r = inst.sbxsv("edit", "a", env={"EDITOR": long})
+    kept = r.out.strip()
+    assert r.code == 1 and kept in r.err and inst.read_text(inst.unit_path("a")) == before, r
+    assert os.path.getsize(kept) > 300000
+    os.unlink(kept)
+    os.rmdir(os.path.dirname(kept))
+
+
+def test_a_unit_that_is_a_link(inst):
+    """An edit makes it a file of its own, which is said; one that leads nowhere can be removed."""
+    there = os.path.join(inst.base, "elsewhere")
+    with open(there, "w") as f:
+        f.write(f"[App]\nExec=/bin/sleep 600\nWorkingDirectory={inst.app_dir('a')}\n")
+    os.symlink(there, inst.unit_path("a"))
+    r = inst.sbxsv("edit", "a", env={"EDITOR": "sed -i s/600/601/"})
+    assert r.code == 0 and "it was a link" in r.out and not os.path.islink(inst.unit_path("a")), r
+    assert "601" in inst.read_text(inst.unit_path("a")) and "600" in inst.read_text(there)
+    os.symlink("web@.app", inst.unit_path("web@1"))
+    inst.ok("remove", "web@1")
+    assert not os.path.lexists(inst.unit_path("web@1"))
+    r = inst.sbxsv("remove", "web@1")
+    assert r.code == 4 and "there is no app \"web@1\"" in r.err
+
+
+def test_remove_says_what_is_stopped_with_it(inst):
+    sleeper(inst, "db")
+    sleeper(inst, "web", "Requires=db\n")
+    inst.up()
+    inst.wait_state("web", "running")
+    assert "web" in inst.ok("remove", "db").split("removed")[0]
 
 
 def test_edit_does_not_overwrite_another_edit(inst):
