@@ -1,5 +1,6 @@
 """Fixtures of the integration tests; what they offer is in tests/README.md."""
 import os
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,10 @@ import harness  # noqa: E402
 
 # ip, dnsmasq and others live where Debian does not put an ordinary user's PATH.
 os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+# A shell starts what it puts into the background with SIGINT ignored, and so would be every program started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
