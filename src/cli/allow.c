@@ -363,7 +363,7 @@ static int run_allow(struct cli *c, const struct cli_args *a)
 {
 	if (allow_path_asked(a) && cli_has(a, OPT_FOR))
 		return cli_usage(&cmd_allow,
-				 "allow: a path is granted for good, by starting the app again: no --for");
+				 "allow: a path or a port of this machine is granted for good: no --for");
 	if (allow_path_asked(a))
 		return allow_path(c, a);
 	return run(c, a, &cmd_allow, false);
@@ -386,6 +386,9 @@ static const struct cli_option allow_options[] = {
 	 "no host but a path: the app may read it; for good, and it is started again"},
 	{OPT_ALLOW_WRITE, "write", "PATH", "likewise: it may read and write it"},
 	{OPT_ALLOW_SOCKET, "unix-socket", "PATH", "likewise: it may connect to this socket"},
+	{OPT_ALLOW_LOOPBACK, "loopback", "PORT",
+	 "no host but a port of this machine (or app:NAME): 127.0.0.1:PORT reaches it; for good, and at "
+	 "once"},
 	{OPT_FOR, "for", "TIME", "for so long: 30s, 10m, 1h (default: until the supervisor ends)"},
 	{OPT_SAVE, "save", NULL,
 	 "for good: written into NAME.app.d/50-allow.conf, with or without a supervisor"},
@@ -395,8 +398,9 @@ static const struct cli_option allow_options[] = {
 const struct command cmd_allow = {
 	.name = "allow",
 	.usage = "allow APP HOST[:PORT]... [--for TIME|--save] [--json] | allow APP "
-		 "--read|--write|--unix-socket PATH...",
-	.help = "let an app reach a site or an address, at once; or see a path, by starting it again",
+		 "--read|--write|--unix-socket PATH... | allow APP --loopback PORT...",
+	.help = "let an app reach a site, an address or a port of this machine, at once; or see a path, by "
+		"starting it again",
 	.flags = CLI_JSON,
 	.options = allow_options,
 	.fn = run_allow,

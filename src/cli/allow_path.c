@@ -1,7 +1,8 @@
 /*
  * A jail is built at launch and does not change, so a path is granted for good: a line of the drop-in, written when the plan of
  * the unit as it would be gives the app the path, and put in force by starting the app again. What no unit is given is refused
- * here with the reason that the launch would have.
+ * here with the reason that the launch would have. A port of this machine is a line of the drop-in too, but one that the running app
+ * gets at once.
  */
 #include "cli/allow_path.h"
 #include "base/file.h"
@@ -23,14 +24,18 @@ struct path_wish {
 	int refused; /* accept() said no by a rule: the exit code */
 };
 
+static int add_path(struct path_wish *w, const char *key, const char *path);
+static int add_port(struct path_wish *w, const char *key, const char *port);
 static const struct {
 	int id;
 	const char *key;
 	enum plan_access want;
+	int (*add)(struct path_wish *w, const char *key, const char *value);
 } kinds[] = {
-	{OPT_ALLOW_READ, "Read", PLAN_READ},
-	{OPT_ALLOW_WRITE, "Write", PLAN_WRITE},
-	{OPT_ALLOW_SOCKET, "UnixSocket", PLAN_READ},
+	{OPT_ALLOW_READ, "Read", PLAN_READ, add_path},
+	{OPT_ALLOW_WRITE, "Write", PLAN_WRITE, add_path},
+	{OPT_ALLOW_SOCKET, "UnixSocket", PLAN_READ, add_path},
+	{OPT_ALLOW_LOOPBACK, "Loopback", PLAN_READ, add_port},
 };
 
 bool allow_path_asked(const struct cli_args *a)
@@ -65,7 +70,7 @@ static void line(const struct path_wish *w, const char *fmt, ...)
 }
 
 /* As a value of a unit: a percent sign is doubled; what cannot be written there is refused. */
-static int add(struct path_wish *w, const char *key, const char *path)
+static int add_path(struct path_wish *w, const char *key, const char *path)
 {
 	CLEANUP_FREE char *cwd = path[0] == '/' ? NULL : getcwd(NULL, 0),
 			  *full = path_join(cwd ? cwd : "/", path);
@@ -86,6 +91,16 @@ static int add(struct path_wish *w, const char *key, const char *path)
 		strbuf_adds(&b, *p == '%' ? "%%" : (char[]){*p, 0});
 	w->paths[w->n] = TAKE_PTR(full);
 	w->v[w->n++] = (struct unit_edit){.key = key, .text = strbuf_take(&b), .path = true};
+	return CLI_OK;
+}
+
+static int add_port(struct path_wish *w, const char *key, const char *port)
+{
+	if (!*port || port[strcspn(port, " \t\r\n")])
+		return cli_fail(CLI_USAGE, "--loopback: a port such as 5432, or app:NAME");
+	if (w->n == PATHS_MAX)
+		return cli_fail(CLI_USAGE, "at most %d ports at once", PATHS_MAX);
+	w->v[w->n++] = (struct unit_edit){.key = key, .text = xstrdup(port)};
 	return CLI_OK;
 }
 
@@ -125,6 +140,8 @@ static int accept_unit(void *data, const struct unit *u, struct err **e)
 		w->refused = CLI_REFUSED;
 		return err_set(e, EPERM, "it runs without a jail (Enforce=off) and sees everything");
 	}
+	if (!w->v[0].path)
+		return 0;
 	p = subject_plan(w->c, u, NULL, &problems);
 	text = unit_problems_text(&problems);
 	unit_problems_clear(&problems);
@@ -181,7 +198,8 @@ static int put_in_force(struct path_wish *w)
 		line(w, "it is not running: it counts from the next start");
 		return CLI_OK;
 	}
-	line(w, "it is started again, because a jail is built at the start");
+	if (w->v[0].path)
+		line(w, "it is started again, because a jail is built at the start");
 	js_add_bool(body, "wait", true);
 	code = remote_call(cl, "POST", start, body, &reply);
 	if (!code && js_int_or(reply, "code", CLI_FAILED))
@@ -223,8 +241,9 @@ int allow_path(struct cli *c, const struct cli_args *a)
 	int code = CLI_OK;
 
 	if (a->n_rest != 1)
-		return cli_usage(&cmd_allow,
-				 "allow --read, --write, --unix-socket: name one app, and hosts apart");
+		return cli_usage(
+			&cmd_allow,
+			"allow --read, --write, --unix-socket, --loopback: name one app, and hosts apart");
 	w.app = a->rest[0];
 	u = subject_load(c, w.app, &code);
 	if (!u)
@@ -232,7 +251,11 @@ int allow_path(struct cli *c, const struct cli_args *a)
 	for (size_t i = 0; i < a->n_opts && !code; i++)
 		for (size_t k = 0; k < ELEMENTS(kinds) && !code; k++)
 			if (a->opts[i].id == kinds[k].id)
-				code = add(&w, kinds[k].key, a->opts[i].value);
+				code = kinds[k].add(&w, kinds[k].key, a->opts[i].value);
+	for (size_t i = 1; i < w.n && !code; i++)
+		if (w.v[i].path != w.v[0].path)
+			code = cli_usage(&cmd_allow,
+					 "allow: --loopback apart from paths, which start the app again");
 	if (!code)
 		code = write_dropin(&w, &dropin);
 	file = dropin.path;

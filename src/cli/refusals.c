@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "cli/cli.h"
 #include "cli/violation.h"
+#include "net/net.h"
 #include "sandbox/judge.h"
 #include "trace/observer.h"
 #include <inttypes.h>
@@ -12,13 +13,14 @@ enum { KINDS_MAX = 1000, LINES_MAX = 20 };
 
 void refusals_init(struct refusals *r)
 {
-	*r = (struct refusals){.list = js_arr()};
+	*r = (struct refusals){.list = js_arr(), .host_diag = -1};
 }
 
 void refusals_finish(struct refusals *r)
 {
 	observer_destroy(r->observer, 100); /* no loop comes after this */
 	r->observer = NULL;
+	fd_close_many(&r->host_diag, 1);
 	js_free(r->list);
 	r->list = NULL;
 }
@@ -54,6 +56,18 @@ static void on_event(void *data, struct js *event)
 	add(r, event);
 }
 
+static bool on_local(void *data, uint16_t port, char **ret_hint)
+{
+	struct refusals *r = data;
+
+	if (r->host_diag < 0)
+		r->host_diag = net_open_diag(NULL);
+	if (r->host_diag < 0 || !net_loopback_listens(r->host_diag, port))
+		return false;
+	*ret_hint = xasprintf("Loopback=%u", port);
+	return true;
+}
+
 static void on_lost(void *data, uint64_t n)
 {
 	struct refusals *r = data;
@@ -67,6 +81,7 @@ int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, co
 	struct observer_config c = {.listener = fds->listener_fd,
 				    .root = fds->root_fd,
 				    .mntns = fds->mntns_fd,
+				    .diag = fds->diag_fd,
 				    .app = p->app,
 				    .command = !r->app,
 				    .program = p->program,
@@ -78,6 +93,8 @@ int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, co
 				    .words = judge_words,
 				    .gone = judge_gone,
 				    .event = on_event,
+				    .listens = net_loopback_listens,
+				    .local = on_local,
 				    .lost = on_lost,
 				    .data = r};
 
@@ -123,7 +140,8 @@ void refusals_add_hosts(struct refusals *r, const char *app, const struct js *de
 
 static void print_one(const struct js *e, bool app)
 {
-	CLEANUP_FREE char *text = violation_text(e), *advice = violation_advice(e, app ? js_str(e, "app") : NULL);
+	CLEANUP_FREE char *text = violation_text(e),
+			  *advice = violation_advice(e, app ? js_str(e, "app") : NULL);
 	bool option = advice && str_starts(advice, "--");
 
 	(void)fprintf(stderr, "sbxsv: refused: %s%s%s\n", text,

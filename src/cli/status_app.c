@@ -3,6 +3,7 @@
 #include "cli/status.h"
 #include "cli/table.h"
 #include "cli/violation.h"
+#include "trace/observer.h"
 #include "sandbox/limits.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -247,7 +248,15 @@ static void print_network(const struct js *app)
 	print_unreachable(js_get(app, "unreachable"));
 }
 
-/* Hosts are shown above already, but for those of an app without egress, of which the proxy does not hear. */
+/* Hosts are shown above already, but for those of which the proxy does not hear. */
+static bool shown_above(const struct js *v)
+{
+	const char *rule = js_str(v, "rule");
+
+	return !js_str(v, "path") && !str_eq(rule, OBSERVED_RULE_EGRESS) &&
+	       !str_eq(rule, OBSERVED_RULE_LOCAL);
+}
+
 static void print_violations(const struct js *app)
 {
 	const struct js *all = js_get(app, "violations"), *i = js_get(app, "isolation");
@@ -256,7 +265,7 @@ static void print_violations(const struct js *app)
 	for (const struct js *v = js_first(js_get(all, "last")); v; v = js_next(v)) {
 		CLEANUP_FREE char *text = NULL, *advice = NULL;
 
-		if (!js_str(v, "path") && !str_eq(js_str(v, "rule"), "Egress=off"))
+		if (shown_above(v))
 			continue;
 		text = violation_text(v);
 		advice = violation_advice(v, js_str(app, "name"));

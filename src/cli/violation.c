@@ -31,7 +31,10 @@ char *violation_advice(const struct js *v, const char *app)
 		return app ? xasprintf("sbxsv allow %s HOST", app) : xstrdup("--allow HOST");
 	if (!hint || !*hint)
 		return NULL;
-	if (str_starts(hint, "Allow="))
+	if (str_starts(hint, "Loopback="))
+		command = app ? xasprintf("sbxsv allow %s --loopback %s", app, hint + strlen("Loopback="))
+			      : xasprintf("--loopback %s", hint + strlen("Loopback="));
+	else if (str_starts(hint, "Allow="))
 		command = app ? xasprintf("sbxsv allow %s %s", app, hint + strlen("Allow="))
 			      : xasprintf("--allow %s", hint + strlen("Allow="));
 	return cli_safe(command ? command : hint);

@@ -110,6 +110,51 @@ static int dump(int fd, int family, uint16_t port, struct sink *s)
 	return r < 0 ? -1 : 0;
 }
 
+/* One question, one answer: what a connection to this address and port would meet. */
+static int lookup(int fd, int family, const void *address, size_t len, uint16_t port, uint32_t seq)
+{
+	struct {
+		struct nlmsghdr head;
+		struct inet_diag_req_v2 req;
+	} m = {
+		.head = {.nlmsg_len = sizeof m,
+			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+			 .nlmsg_flags = NLM_F_REQUEST,
+			 .nlmsg_seq = seq},
+		.req = {.sdiag_family = (uint8_t)family,
+			.sdiag_protocol = IPPROTO_TCP,
+			.idiag_states = 1u << TCP_LISTEN_STATE,
+			.id = {.idiag_sport = htons(port),
+			       .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
+	};
+	struct {
+		struct nlmsghdr head;
+		char rest[1024];
+	} answer;
+	ssize_t n;
+
+	memcpy(m.req.id.idiag_src, address, len);
+	do
+		n = send(fd, &m, sizeof m, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -1;
+	do /* what is left of an earlier question, broken off, is skipped */
+		n = recv(fd, &answer, sizeof answer, 0);
+	while ((n < 0 && errno == EINTR) ||
+	       (n >= (ssize_t)sizeof answer.head && answer.head.nlmsg_seq != seq));
+	return n < (ssize_t)sizeof answer.head ? -1 : answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY;
+}
+
+bool net_loopback_listens(int diag_fd, uint16_t port)
+{
+	static const uint32_t v4_seq = 0xfffffff4, v6_seq = 0xfffffff6; /* no dump counts so far */
+	const struct in_addr v4 = {htonl(INADDR_LOOPBACK)};
+
+	return lookup(diag_fd, AF_INET, &v4, sizeof v4, port, v4_seq) > 0 ||
+	       lookup(diag_fd, AF_INET6, &in6addr_loopback, sizeof in6addr_loopback, port, v6_seq) > 0;
+}
+
 int net_list_listeners(int diag_fd, uint16_t port, struct net_listener *out, size_t max, struct err **e)
 {
 	struct sink s = {.out = out, .max = max};

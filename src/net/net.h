@@ -89,4 +89,7 @@ struct net_listener {
 /* Lists at most `max`; returns the count or -1. `port` 0 means all. Never blocks for longer than the kernel
  * takes. */
 int net_list_listeners(int diag_fd, uint16_t port, struct net_listener *out, size_t max, struct err **e);
+/* Does a TCP connection to this port of 127.0.0.1 or ::1 find somebody? false also when it cannot be told. Costs two to four
+ * system calls however many sockets there are. No heap, no shared state: from any thread, when nobody else uses the socket. */
+bool net_loopback_listens(int diag_fd, uint16_t port);
 int net_open_diag(struct err **e); /* in the current namespace; caller owns */

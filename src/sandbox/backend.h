@@ -46,6 +46,7 @@ struct launch_audit {
 	int listener_fd;
 	int root_fd;  /* O_PATH, of the jail */
 	int mntns_fd; /* while it is open, what the jail saw can be looked at */
+	int diag_fd;  /* NETLINK_SOCK_DIAG, made inside: one more, for another thread */
 };
 struct launch_io {                          /* fds stay the caller's; the child gets copies */
 	int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */

@@ -3,7 +3,9 @@
 #include "sandbox/jail.h"
 #include "sandbox/sys.h"
 #include <errno.h>
+#include <linux/netlink.h>
 #include <poll.h>
+#include <linux/netlink.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -207,9 +209,11 @@ void child_privileges(struct child *c)
 
 void child_audit_prepare(struct child *c)
 {
-	if (c->io->audit != AUDIT_OFF)
-		c->mntns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	if (c->mntns < 0)
+	if (c->io->audit == AUDIT_OFF)
+		return;
+	c->mntns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	c->diag = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (c->mntns < 0 || c->diag < 0)
 		c->msg.audit_error = errno;
 }
 
@@ -218,7 +222,7 @@ void child_audit(struct child *c)
 {
 	int root;
 
-	if (c->mntns < 0)
+	if (c->mntns < 0 || c->diag < 0)
 		return;
 	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	c->listener = root < 0 ? -1 : audit_install(c->io->audit);
@@ -227,6 +231,7 @@ void child_audit(struct child *c)
 		return;
 	}
 	c->msg.got |= GOT_AUDIT;
+	c->fds[c->n_fds++] = c->diag;
 	c->fds[c->n_fds++] = c->mntns;
 	c->fds[c->n_fds++] = root;
 	c->fds[c->n_fds++] = c->listener;

@@ -39,7 +39,7 @@ struct setup_message { /* sent up to the last note used */
 	struct setup_note notes[SETUP_NOTES_MAX];
 };
 
-enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 6 };
+enum { CHILD_FDS_MAX = LAUNCH_SOCKETS_MAX + 7 };
 struct child {
 	const struct plan *plan;
 	const struct launch_io *io;
@@ -51,11 +51,11 @@ struct child {
 	bool helped;  /* the parent writes the maps, then says so */
 	bool join;    /* it is not in its control group yet */
 	struct setup_message msg;
-	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT mount ns, root
-				 * and listener */
+	int fds[CHILD_FDS_MAX]; /* user ns, net ns, sock_diag, what the hook made; with GOT_AUDIT
+				 * sock_diag again, mount ns, root and listener */
 	size_t n_fds;
-	int listener, mntns; /* -1: no audit */
-	int notify;          /* -1: no $NOTIFY_SOCKET */
+	int listener, mntns, diag; /* -1: no audit */
+	int notify;                /* -1: no $NOTIFY_SOCKET */
 	struct landlock landlock;
 	/* linux_mounts.c */
 	int root, blank;

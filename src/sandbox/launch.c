@@ -124,12 +124,14 @@ static void take_jail(struct launch *l, const struct setup_message *m, int *fds,
 		strv_addf(&i->missing, "%s: %s", m->notes[k].text, strerror(m->notes[k].error));
 	i->audit_error = m->audit_error;
 	i->in_group = m->got & GOT_GROUP;
-	if ((m->got & GOT_AUDIT) && n >= 3) {
-		struct launch_audit a = {
-			.mntns_fd = fds[n - 3], .root_fd = fds[n - 2], .listener_fd = fds[n - 1]};
+	if ((m->got & GOT_AUDIT) && n >= 4) {
+		struct launch_audit a = {.diag_fd = fds[n - 4],
+					 .mntns_fd = fds[n - 3],
+					 .root_fd = fds[n - 2],
+					 .listener_fd = fds[n - 1]};
 
 		i->audit = l->audit;
-		n -= 3;
+		n -= 4;
 		if (l->listening(l->data, &a, &l->failure) < 0)
 			(void)err_wrap(&l->failure, "%s: jail", l->app);
 	}
@@ -388,6 +390,7 @@ struct launch *launch_start(struct loop *loop, const struct plan *plan, const st
 			  .blank = -1,
 			  .listener = -1,
 			  .mntns = -1,
+			  .diag = -1,
 			  .notify = -1};
 	struct launch *l = launch_new(loop, plan, how);
 	char **argv = init_argv(plan, how->init_flags, io->ready_fd > 0);

@@ -50,6 +50,31 @@ static void on_event(void *data, struct js *event)
 	events_emit(a->sup->events, event);
 }
 
+static bool is_port_of(const struct app *a, uint16_t port)
+{
+	for (size_t i = 0; !a->dead && a->unit && i < a->unit->n_listen; i++)
+		if (a->unit->listen[i].host_port == port)
+			return true;
+	return false;
+}
+
+/* What a jail has of its own, Loopback= among it, was found there before. The app's own port of the host is refused it too, but
+ * asking for that is how programs wait for themselves. */
+static bool on_local(void *data, uint16_t port, char **ret_hint)
+{
+	struct app *a = data, *other = a->sup->apps;
+
+	if (is_port_of(a, port) || a->sup->host_diag_fd < 0 ||
+	    !net_loopback_listens(a->sup->host_diag_fd, port))
+		return false;
+	while (other && !is_port_of(other, port))
+		other = other->next;
+	*ret_hint = other && other->unit->listen[0].host_port == port /* the one that app:NAME stands for */
+			    ? xasprintf("Loopback=app:%s", other->name)
+			    : xasprintf("Loopback=%u", port);
+	return true;
+}
+
 static void on_lost(void *data, uint64_t n)
 {
 	struct app *a = data;
@@ -119,6 +144,8 @@ static int observe(struct app *a, struct observer_config *c, struct err **e)
 	c->words = judge_words;
 	c->gone = judge_gone;
 	c->event = on_event;
+	c->listens = net_loopback_listens;
+	c->local = on_local;
 	c->lost = on_lost;
 	c->data = a;
 	a->observer = observer_create(a->sup->loop, c, e);
@@ -131,6 +158,7 @@ int violations_listening(void *data, const struct launch_audit *fds, struct err 
 	struct observer_config c = {.listener = fds->listener_fd,
 				    .root = fds->root_fd,
 				    .mntns = fds->mntns_fd,
+				    .diag = fds->diag_fd,
 				    .network_off = network_egress(a) == EGRESS_OFF};
 
 	return observe(a, &c, e);

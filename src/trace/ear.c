@@ -227,6 +227,7 @@ static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 {
 	const struct sockaddr_in *v4 = (const void *)ss;
 	const struct sockaddr_in6 *v6 = (const void *)ss;
+	bool local;
 
 	if (ss->ss_family == AF_INET && len >= sizeof *v4) {
 		r->to = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = v4->sin_port};
@@ -237,11 +238,14 @@ static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 	} else {
 		return false;
 	}
-	if (!o->c.network_off) {
+	local = look_is_loopback(&r->to.sin6_addr);
+	if (!o->c.network_off)
 		remember_connect(o, tid, &r->to);
+	if (local ? o->c.listens(o->c.diag, ntohs(r->to.sin6_port)) : !o->c.network_off)
 		return false;
-	}
 	r->stream = is_stream(task_of(o, tid)->pid, c->dirfd);
+	if (local && !o->c.network_off && !r->stream)
+		return false;
 	((char *)(r + 1))[0] = ((char *)(r + 1))[1] = 0;
 	r->base_len = r->path_len = 0;
 	return true;

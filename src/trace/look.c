@@ -360,7 +360,7 @@ static bool look_at_path(struct observer *o, const struct record *r, struct foun
 	return script ? look_once(o, r, f, &again) : refused;
 }
 
-static bool is_loopback(const struct in6_addr *a)
+bool look_is_loopback(const struct in6_addr *a)
 {
 	static const struct in6_addr any = IN6ADDR_ANY_INIT, one = IN6ADDR_LOOPBACK_INIT;
 
@@ -369,19 +369,21 @@ static bool is_loopback(const struct in6_addr *a)
 	return memcmp(a, &any, sizeof any) == 0 || memcmp(a, &one, sizeof one) == 0;
 }
 
-/* Without egress nothing answers, and nobody else hears of it. */
+/* Without egress nothing answers, and nobody else hears of it. Of loopback, where the ear has found nobody, the loop finds out
+ * whether there is somebody on the host. */
 static bool look_at_address(struct observer *o, const struct record *r, struct found *f)
 {
 	uint16_t port = ntohs(r->to.sin6_port);
 	bool v4 = IN6_IS_ADDR_V4MAPPED(&r->to.sin6_addr);
+	bool local = r->stream && look_is_loopback(&r->to.sin6_addr);
 
-	f->op = r->stream ? OBSERVED_CONNECT : OBSERVED_RESOLVE;
+	f->op = local ? OBSERVED_LOCAL : r->stream ? OBSERVED_CONNECT : OBSERVED_RESOLVE;
 	if (!r->stream && port != 53)
 		return false;
-	if (r->stream && is_loopback(&r->to.sin6_addr))
-		return false;
 	f->port = r->stream ? port : 0;
-	if (f->op == OBSERVED_RESOLVE)
+	if (local)
+		(void)strcpy(o->real, "localhost");
+	else if (f->op == OBSERVED_RESOLVE)
 		(void)strcpy(o->real, "(a name)");
 	else if (!inet_ntop(v4 ? AF_INET : AF_INET6, &r->to.sin6_addr.s6_addr[v4 ? 12 : 0], o->real,
 			    sizeof o->real))

@@ -16,8 +16,8 @@ enum { DRAIN_MS = 100, JOIN_MS = 1000 /* of a thread that has said it ends */ };
 
 const char *observed_name(enum observed o)
 {
-	static const char *const names[] = {"file-read",    "file-write", "exec",
-					    "unix-connect", "connect",    "resolve"};
+	static const char *const names[] = {"file-read", "file-write", "exec",   "unix-connect",
+					    "connect",   "resolve",    "connect"};
 
 	return names[o];
 }
@@ -232,12 +232,36 @@ void *judge_main(void *observer)
 
 /* --- the loop's side --- */
 
+static void words_of(const struct observer *o, const struct found *f, const char *path, char **ret_rule,
+		     char **ret_hint)
+{
+	switch (f->op) {
+	case OBSERVED_LOCAL:
+		*ret_rule = xstrdup(OBSERVED_RULE_LOCAL);
+		break;
+	case OBSERVED_CONNECT:
+		*ret_hint = xasprintf(strchr(path, ':') ? "Allow=[%s]:%u" : "Allow=%s:%u", path, f->port);
+		__attribute__((fallthrough));
+	case OBSERVED_RESOLVE:
+		*ret_rule = xstrdup(OBSERVED_RULE_EGRESS);
+		break;
+	default:
+		o->c.words(o->c.judge, o->c.command ? NULL : o->app, f->op, path, f->exists, f->dir, ret_rule,
+			   ret_hint);
+	}
+}
+
+/* NULL: it was no refusal. */
 static struct js *event_of(const struct observer *o, const struct found *f, const char *path,
 			   const char *asked)
 {
 	CLEANUP_FREE char *rule = NULL, *hint = NULL;
-	struct js *j = js_obj();
+	struct js *j;
 
+	if (f->op == OBSERVED_LOCAL && !o->c.local(o->c.data, f->port, &hint))
+		return NULL;
+	words_of(o, f, path, &rule, &hint);
+	j = js_obj();
 	js_add_str(j, "app", o->app);
 	js_add_str(j, "type", "violation");
 	js_add_str(j, "operation", observed_name(f->op));
@@ -248,13 +272,6 @@ static struct js *event_of(const struct observer *o, const struct found *f, cons
 		js_add_int(j, "port", f->port);
 	if (asked)
 		js_add_str(j, "asked", asked);
-	if (f->op >= OBSERVED_CONNECT)
-		rule = xstrdup("Egress=off");
-	else
-		o->c.words(o->c.judge, o->c.command ? NULL : o->app, f->op, path, f->exists, f->dir, &rule,
-			   &hint);
-	if (f->op == OBSERVED_CONNECT)
-		hint = xasprintf(strchr(path, ':') ? "Allow=[%s]:%u" : "Allow=%s:%u", path, f->port);
 	js_add_str(j, "rule", rule);
 	js_add_str(j, "action", "denied");
 	if (hint)
@@ -270,9 +287,10 @@ static void tell(struct observer *o)
 
 	for (size_t i = 0; i < t->n && !o->dead; i++) {
 		const struct found *f = &t->v[i];
+		struct js *event = event_of(o, f, t->text + f->path, f->asked ? t->text + f->asked : NULL);
 
-		o->c.event(o->c.data,
-			   event_of(o, f, t->text + f->path, f->asked ? t->text + f->asked : NULL));
+		if (event)
+			o->c.event(o->c.data, event);
 	}
 	if (t->lost && !o->dead)
 		o->c.lost(o->c.data, t->lost);
@@ -322,6 +340,7 @@ static void free_observer(struct observer *o)
 	(void)close(o->c.listener);
 	(void)close(o->c.root);
 	(void)close(o->c.mntns);
+	(void)close(o->c.diag);
 	(void)pthread_cond_destroy(&o->work);
 	(void)pthread_cond_destroy(&o->room);
 	(void)pthread_mutex_destroy(&o->lock);
@@ -447,6 +466,7 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 		(void)close(c->listener);
 		(void)close(c->root);
 		(void)close(c->mntns);
+		(void)close(c->diag);
 		c->gone(c->judge);
 		return NULL;
 	}

@@ -39,8 +39,11 @@ enum observed {
 	OBSERVED_EXEC,
 	OBSERVED_UNIX,
 	OBSERVED_CONNECT,
-	OBSERVED_RESOLVE
+	OBSERVED_RESOLVE,
+	OBSERVED_LOCAL /* a connect to loopback, where nobody of the jail listens */
 };
+#define OBSERVED_RULE_EGRESS "Egress=off"
+#define OBSERVED_RULE_LOCAL  "no Loopback= names it"
 const char *observed_name(enum observed o); /* "file-read", as in events */
 /* Two events of the same refusal, to be counted as one: whoever did it, and however often. */
 bool observed_same(const struct js *a, const struct js *b);
@@ -54,6 +57,7 @@ enum {
 struct observer_config {
 	int listener, root;  /* taken over; root: O_PATH, of the jail */
 	int mntns;           /* taken over: keeps the mounts until all is judged */
+	int diag;            /* taken over: of the jail's network, for `listens` */
 	const char *app;     /* its name in events and hints; copied */
 	bool command;        /* not an app but a command of `sbxsv exec`: hints are options of that */
 	const char *program; /* its own start, which is no news; copied */
@@ -67,8 +71,13 @@ struct observer_config {
 	void (*words)(const void *judge, const char *app, unsigned op, const char *path, bool exists,
 		      bool dir, char **ret_rule, char **ret_hint);
 	void (*gone)(void *judge);
+	/* From the ear's thread, while the program waits: does somebody of the jail listen on this port of loopback? */
+	bool (*listens)(int diag, uint16_t port);
 	/* From the loop. event: one of the format of doc/design.md, without seq and timestamp; the hook's. */
 	void (*event)(void *data, struct js *event);
+	/* Nobody did. false: nobody does on the host either, so nothing was refused. *ret_hint: what would allow it, the observer's
+	 * then, or NULL. */
+	bool (*local)(void *data, uint16_t port, char **ret_hint);
 	void (*lost)(void *data, uint64_t n); /* so many calls were not judged */
 	void *data;
 };
@@ -96,5 +105,5 @@ bool observer_freeze(struct observer *o, unsigned wait_ms);
 void observer_thaw(struct observer *o);
 const void *observer_judge(const struct observer *o);
 struct js *observer_save(struct keep *k, const struct observer *o);
-/* Fills listener, root, mntns and network_off. */
+/* Fills listener, root, mntns, diag and network_off. */
 void observer_config_restore(struct keep *k, const struct js *j, struct observer_config *ret);

@@ -20,8 +20,8 @@ enum {
 	ROOM_MS = 1000,     /* the ear waits for room for so long */
 	EAR_IDLE_MS = 3000, /* without a call it ends, and the loop waits for the next one */
 	EAR_RETRY_MS = 50,  /* ... or when no thread is to be had */
-	JUDGES_MAX = 128,   /* in all observers of the process, those included that a dead file system holds */
-	COMM_MAX = 16,      /* TASK_COMM_LEN, include/linux/sched.h */
+	JUDGES_MAX = 128, /* in all observers of the process, those included that a dead file system holds */
+	COMM_MAX = 16,    /* TASK_COMM_LEN, include/linux/sched.h */
 	CONNECTED_MAX = 64, /* the last that connected are remembered */
 	KNOWN_TASKS = 64,   /* whose command is remembered, */
 	KNOWN_MS = 1000,    /* for so long */
@@ -94,7 +94,7 @@ struct observer {
 	struct loop_timer drain_timer, ear_timer;
 	void (*drained)(void *data);
 	char *app, *program;
-	int bell, stop; /* eventfds: to the loop, to the ear */
+	int bell, stop;           /* eventfds: to the loop, to the ear */
 	struct thread ear, judge; /* the loop's own, as are: */
 	bool dead, unheard;       /* unheard: the loop waits for a call (threads.c) */
 	bool ear_again;           /* its ear was told to end, and it goes on without (observer_keep.c) */
@@ -153,5 +153,7 @@ bool look_at(struct observer *o, const struct record *r, struct found *f, bool *
 /* O_PATH of a path of the host, absolute and no longer than 2 * PATH_MAX; -1: it is not there, or where looking it up would tell
  * somebody. */
 int host_look_up(const char *path, bool follow);
+bool look_is_loopback(
+	const struct in6_addr *a); /* v4 mapped; also the address that stands for it, 0.0.0.0 and :: */
 /* Paths that libraries try by themselves and do without. Pure. */
 bool look_is_habit(enum observed op, const char *path);

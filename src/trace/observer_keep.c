@@ -44,6 +44,7 @@ struct js *observer_save(struct keep *k, const struct observer *o)
 	keep_fd(k, j, "listener", o->c.listener);
 	keep_fd(k, j, "root", o->c.root);
 	keep_fd(k, j, "mntns", o->c.mntns);
+	keep_fd(k, j, "diag", o->c.diag);
 	js_add_bool(j, "network_off", o->c.network_off);
 	return j;
 }
@@ -53,5 +54,6 @@ void observer_config_restore(struct keep *k, const struct js *j, struct observer
 	ret->listener = keep_take_fd(k, j, "listener");
 	ret->root = keep_take_fd(k, j, "root");
 	ret->mntns = keep_take_fd(k, j, "mntns");
+	ret->diag = keep_take_fd(k, j, "diag");
 	ret->network_off = js_bool_or(j, "network_off", false);
 }

@@ -393,3 +393,89 @@ def test_no_hint_lets_an_app_write_where_people_run_programs_from(inst, outside)
         r = inst.sbxsv(*exec_argv(inst), "/bin/sh", "-c", f"echo x > {outside.dir}/{name}", cwd=d, env=env)
         assert r.code and f"refused: file-write {outside.dir}/{name}" in r.err, r
         assert ("to allow it" in r.err) == (name == "new"), r
+
+
+# --- ports of this machine ---
+
+LOCAL = """
+import socket, sys, time
+def attempt(port, host="127.0.0.1"):
+    try:
+        socket.create_connection((host, port), 5).close()
+        return "reached"
+    except OSError as e:
+        return e.strerror
+own = socket.create_server(("127.0.0.1", 0))
+print("own", attempt(own.getsockname()[1]), flush=True)
+while True:
+    print(*[f"{p}={attempt(int(p))}" for p in sys.argv[1:]], flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def service():
+    """Something of the host that listens on loopback, as a database does."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        s.listen(1000)
+        yield s.getsockname()[1]
+
+
+@pytest.mark.parametrize("egress", ["off", "hosts"])
+def test_a_port_of_this_machine_is_named_and_allowed_at_once(inst, service, free_port, egress):
+    nobody, own = free_port(), free_port()
+    d = inst.app_dir("app", {"run.py": LOCAL})
+    write_unit(inst, "app", d, f"{harness.PYTHON} run.py {service} {nobody} {own}", audit="writes",
+               network=f"Listen={own}\n" + ("Allow=example.com" if egress == "hosts" else "") + "\n[Ready]\nType=exec")
+    inst.up()
+    v = wait_refused(inst, "app", 1)[0]
+    assert (v["operation"], v["host"], v["port"], v["rule"], v["hint"]) == \
+        ("connect", "localhost", service, "no Loopback= names it", f"Loopback={service}"), v
+    assert v["command"].startswith("python3")
+    command = f"sbxsv allow app --loopback {service}"
+    harness.wait_for(lambda: command in inst.ok("status", "app"), what="the command in status")
+    pid = inst.status("app")["pid"]
+    harness.wait_for(lambda: f"{nobody}=Connection refused" in inst.log("app"), what="a round")
+    assert f"{service}=reached" not in inst.log("app") and "own reached" in inst.log("app")
+    inst.ok(*command.split()[1:])
+    harness.wait_for(lambda: f"{service}=reached" in inst.log("app"), what="the way to it")
+    assert inst.status("app")["pid"] == pid
+    seen = {(x["host"], x["port"]) for x in refused(inst, "app")}
+    assert seen == {("localhost", service)}, seen  # not its own server, not itself, not what nobody serves
+    count = refused(inst, "app")[0].get("count", 1)
+    rounds = inst.log("app").count("\n")
+    harness.wait_for(lambda: inst.log("app").count("\n") > rounds + 5, what="more rounds")
+    assert refused(inst, "app")[0].get("count", 1) == count
+
+
+def test_the_port_of_another_app_is_named_by_that_app(inst, free_port):
+    port = free_port()
+    inst.server_unit("web", port)
+    write_unit(inst, "app", inst.app_dir("app", {"run.py": LOCAL}), f"{harness.PYTHON} run.py {port}")
+    inst.up()
+    v = wait_refused(inst, "app", 1)[0]
+    assert (v["host"], v["port"], v["hint"]) == ("localhost", port, "Loopback=app:web"), v
+    inst.ok("allow", "app", "--loopback", "app:web")
+    harness.wait_for(lambda: f"{port}=reached" in inst.log("app"), what="the way to it")
+
+
+def test_allow_a_port_wants_a_port(inst):
+    write_unit(inst, "app", inst.app_dir("app"), "/bin/sleep 1000")
+    for bad in "", "5432 5433", "seventy", "0", "app:":
+        r = inst.sbxsv("allow", "app", "--loopback", bad)
+        assert r.code in (1, 2) and r.err, (bad, r)
+    r = inst.sbxsv("allow", "app", "--loopback", "5432", "--read", "/etc/hostname")
+    assert r.code == 2 and "apart" in r.err, r
+    written = os.path.join(inst.apps, "app.app.d", "50-allow.conf")
+    assert not os.path.exists(written)
+    inst.ok("allow", "app", "--loopback", "5432")
+    assert "Loopback=5432" in inst.read_text(written)
+
+
+def test_exec_says_which_port_of_this_machine_was_refused(inst, service):
+    connect = f"import socket; socket.create_connection(('127.0.0.1', {service}), 5)"
+    d = inst.app_dir("box")
+    r = inst.sbxsv(*exec_argv(inst), harness.PYTHON, "-c", connect, cwd=d)
+    assert r.code == 1 and f"refused: connect localhost:{service}" in r.err and f"to allow it: --loopback {service}" in r.err, r
+    r = inst.sbxsv(*exec_argv(inst, "--loopback", str(service)), harness.PYTHON, "-c", connect, cwd=d)
+    assert r.code == 0 and not r.err, r

@@ -275,6 +275,52 @@ static void test_inside(void **state)
 	jail_end(&j);
 }
 
+static uint16_t listen_on(int family, const char *address, int *ret_fd)
+{
+	struct sockaddr_storage ss = {.ss_family = (sa_family_t)family};
+	struct sockaddr_in *v4 = (void *)&ss;
+	struct sockaddr_in6 *v6 = (void *)&ss;
+	socklen_t len = family == AF_INET ? sizeof *v4 : sizeof *v6;
+	int on = 1, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(
+		inet_pton(family, address, family == AF_INET ? (void *)&v4->sin_addr : &v6->sin6_addr), 1);
+	if (family == AF_INET6)
+		assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on), 0);
+	assert_int_equal(bind(fd, (void *)&ss, len), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(getsockname(fd, (void *)&ss, &len), 0);
+	*ret_fd = fd;
+	return ntohs(family == AF_INET ? v4->sin_port : v6->sin6_port);
+}
+
+static void test_loopback_listens(void **state)
+{
+	static const struct {
+		int family;
+		const char *address;
+		bool found;
+	} cases[] = {{AF_INET, "127.0.0.1", true},
+		     {AF_INET, "0.0.0.0", true},
+		     {AF_INET6, "::1", true},
+		     {AF_INET6, "::", true},
+		     {AF_INET, "127.0.0.2", false}};
+	int diag = net_open_diag(NULL);
+
+	(void)state;
+	for (size_t i = 0; i < ELEMENTS(cases); i++) {
+		int fd;
+		uint16_t port = listen_on(cases[i].family, cases[i].address, &fd);
+
+		for (int n = 0; n < 3; n++)
+			assert_int_equal(net_loopback_listens(diag, port), cases[i].found);
+		(void)close(fd);
+		assert_false(net_loopback_listens(diag, port));
+	}
+	(void)close(diag);
+	assert_false(net_loopback_listens(diag, 80));
+}
+
 /* What both ways of capture have in common. */
 static void check_common(const struct jail *j, int on80, int on80_v6)
 {
@@ -459,6 +505,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_inside),
+		cmocka_unit_test(test_loopback_listens),
 		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_without_v6),
