@@ -158,8 +158,8 @@ void refusals_print(const struct refusals *r)
 	for (const struct js *e = js_first(r->list); e && n < LINES_MAX; e = js_next(e), n++)
 		print_one(e, r->app);
 	if (js_len(r->list) > n)
-		(void)fprintf(stderr, "sbxsv: refused: %zu more (--report FILE has all)\n",
-			      js_len(r->list) - n);
+		(void)fprintf(stderr, "sbxsv: refused: %zu more%s\n", js_len(r->list) - n,
+			      r->app ? "" : " (--report FILE has all)"); /* an option of exec */
 	if (r->lost)
 		(void)fprintf(stderr,
 			      "sbxsv: %" PRIu64 " refusals or calls more were not recorded one by one\n",

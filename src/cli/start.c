@@ -1,4 +1,4 @@
-/* start, stop, restart, kill, reload: one request for each app, the worst exit code wins. */
+/* start, stop, restart: one request for each app, the worst exit code wins. */
 #include "cli/remote.h"
 #include <errno.h>
 #include <stdio.h>

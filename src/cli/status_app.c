@@ -404,10 +404,15 @@ static void print_life(const struct js *app)
 
 		field("last exit", exit_text);
 	}
-	if (js_bool_or(app, "restart_needed", false))
-		field("restart needed",
-		      "a newer definition, files of a newer app that are not hidden from it yet, or a way to "
-		      "the network that it was started without: sbxsv restart NAME");
+	if (js_bool_or(app, "restart_needed", false)) {
+		CLEANUP_FREE char *why =
+			xasprintf("a newer definition, files of a newer app that are not hidden from it yet, "
+				  "or a way to "
+				  "the network that it was started without: sbxsv restart %s",
+				  js_str(app, "name") ? js_str(app, "name") : "NAME");
+
+		field("restart needed", why);
+	}
 }
 
 void status_print_app(const struct js *app)

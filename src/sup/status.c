@@ -199,6 +199,8 @@ static struct js *short_status(const struct app *a, bool full)
 		js_add_int(o, "uptime_ms", now - a->up_ms);
 	js_add_int(o, "launches", (int64_t)a->launches);
 	add_reason(o, a, full);
+	if (a->state == APP_WAITING)
+		js_add(o, "waits_for", order_awaited(a));
 	if (full && needs_optional(a))
 		js_add_str(o, "optional", needs_optional(a));
 	if (a->state == APP_BACKOFF)

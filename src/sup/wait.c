@@ -80,33 +80,70 @@ static void advise(struct wait *x, const struct unit_value *v, const struct app 
 		    v->origin, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-static void look(struct app *a, struct wait *x)
+static const struct unit_value *line_at(const struct unit *u, size_t i)
+{
+	return i < u->requires.n ? &u->requires.v[i] : &u->after.v[i - u->requires.n];
+}
+
+/* The next app that `a` must wait for, from line *i on, those of Requires= first, each app once; NULL: no more.
+ * *ret: the app, or NULL when there is none of that name. */
+static const struct unit_value *next_awaited(const struct app *a, size_t *i, const struct app **ret)
 {
 	const struct order_world *w = order_world(a->sup);
 	const struct unit *u = a->unit;
 
-	for (size_t i = 0; i < u->requires.n; i++) {
-		const struct app *r = order_app(w, u->requires.v[i].text);
+	for (; *i < u->requires.n + u->after.n; (*i)++) {
+		const struct unit_value *v = line_at(u, *i);
+		const struct app *r = order_app(w, v->text);
+		bool needed = *i < u->requires.n ? !r || !available(r) : r && on_its_way(r);
 
-		if (r && (available(r) || w->order.circle[r->node] == w->order.circle[a->node]))
+		if (!needed || (r && w->order.circle[r->node] == w->order.circle[a->node]))
 			continue;
+		for (size_t k = 0; k < *i && needed; k++)
+			needed = !str_eq(line_at(u, k)->text, v->text);
+		if (!needed)
+			continue;
+		*ret = r;
+		(*i)++;
+		return v;
+	}
+	return NULL;
+}
+
+static void look(struct app *a, struct wait *x)
+{
+	const struct unit_value *v;
+	const struct app *r;
+	size_t i = 0;
+
+	while ((v = next_awaited(a, &i, &r))) {
 		x->n++;
-		describe(x, u->requires.v[i].text, r);
-		if (r && on_its_way(r))
+		describe(x, v->text, r);
+		if (i > a->unit->requires.n || (r && on_its_way(r)))
 			continue;
 		x->stuck = true;
-		advise(x, &u->requires.v[i], r, a->sup);
-	}
-	for (size_t i = 0; i < u->after.n; i++) {
-		const struct app *r = order_app(w, u->after.v[i].text);
-
-		if (!r || !on_its_way(r) || w->order.circle[r->node] == w->order.circle[a->node])
-			continue;
-		x->n++;
-		describe(x, r->name, r);
+		advise(x, v, r, a->sup);
 	}
 	if (x->n > SHOWN_MAX)
 		strbuf_addf(&x->text, " and %zu more", x->n - SHOWN_MAX);
+}
+
+struct js *order_awaited(const struct app *a)
+{
+	struct js *list = js_arr();
+	const struct unit_value *v;
+	const struct app *r;
+	size_t i = 0;
+
+	while (a->unit && (v = next_awaited(a, &i, &r))) {
+		struct js *o = js_obj();
+
+		js_add_str(o, "app", v->text);
+		if (r && !r->removed)
+			js_add_str(o, "state", app_state_name(r->state));
+		js_push(list, o);
+	}
+	return list;
 }
 
 /* Those who connect wait as long as they do for an app in backoff. */

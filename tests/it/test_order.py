@@ -71,7 +71,7 @@ class Command(threading.Thread):
 
 def test_a_required_app_is_ready_first(inst, apps):
     """The names are against the order in which a directory is read."""
-    apps.add("a", "Requires=b")
+    apps.add("a", "Requires=b\nAfter=b")  # is named once all the same
     apps.add("b", "Requires=c", go=False)
     apps.add("c", go=False)
     inst.foreground()
@@ -79,6 +79,7 @@ def test_a_required_app_is_ready_first(inst, apps):
     a = inst.wait_state("a", "waiting")
     b = inst.wait_state("b", "waiting")
     assert b["reason"] == "waiting for c (starting)" and a["reason"] == "waiting for b (waiting)"
+    assert b["waits_for"] == [{"app": "c", "state": "starting"}] and a["waits_for"] == [{"app": "b", "state": "waiting"}]
     assert "pid" not in a and not a["launches"] and not a.get("not_in_force")
     assert "waiting for b (waiting)" in inst.ok("status")
     apps.go("c")
@@ -86,7 +87,7 @@ def test_a_required_app_is_ready_first(inst, apps):
     wait_for(lambda: inst.peek("a")["reason"] == "waiting for b (starting)")
     apps.go("b")
     a = inst.wait_state("a", "running")
-    assert "reason" not in a
+    assert "reason" not in a and "waits_for" not in a
     assert apps.order("running") == ["c", "b", "a"]
     assert [e["state"] for e in inst.events("a", "state")] == ["starting", "waiting", "starting", "running"]
 
@@ -203,6 +204,7 @@ def test_a_unit_that_is_not_there_yet(inst, apps):
     inst.foreground()
     web = inst.wait_state("web", "waiting")
     assert web["reason"] == "waiting for db (there is no such app)", web
+    assert web["waits_for"] == [{"app": "db"}]
     assert web["hint"].startswith("web.app:4 names it; did you mean dx?"), web
     r = inst.sbxsv("start", "web")
     assert r.code == 1 and "there is no such app" in r.err and "did you mean dx" in r.err
