@@ -370,7 +370,8 @@ static int run(struct cli *c, const struct cli_args *a)
 	if (!plan) {
 		text = unit_problems_text(&problems);
 		unit_problems_clear(&problems);
-		return cli_fail(CLI_NO_JAIL, "%s", text ? text : "the jail cannot be planned");
+		return cli_fail(x.usage ? CLI_USAGE : CLI_NO_JAIL, "%s",
+				text ? text : "the jail cannot be planned");
 	}
 	unit_problems_clear(&problems);
 	if (open_report(cli_value(a, EXEC_REPORT), &wish))

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/parse.h"
 #include "sandbox/identity.h"
+#include "sandbox/rules.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ struct making {
 	struct unit *u;
 	struct unit_problems *p;
 	const char *cwd;
-	bool cwd_empty;
+	bool cwd_empty, usage;
 };
 
 static void add(struct unit_list *l, char *text, const char *origin)
@@ -28,6 +29,7 @@ static void add(struct unit_list *l, char *text, const char *origin)
 
 static void problem(struct making *m, const char *option, const char *value, const char *why)
 {
+	m->usage = true;
 	unit_problem_add(m->p, option, 0, "%s: %s", value, why);
 }
 
@@ -123,23 +125,47 @@ static void apply(struct making *m, int id, const char *value)
 		add(&u->pass_environment, xstrdup(value), "--pass-env");
 }
 
-/* A person types a command for the PATH they have; an app gets a fixed one. */
-static char *resolve(const char *word, const char *cwd)
+/* A person types a command for the PATH they have; an app gets a fixed one, which is good enough too. */
+static char *resolve(struct making *m, const char *word, const char *home)
 {
-	const char *path = getenv("PATH");
-	CLEANUP_FREE char *dirs = xstrdup(path ? path : PLAN_PROGRAM_DIRS);
+	const char *path = getenv("PATH"), *cwd = m->cwd;
+	CLEANUP_FREE char *dirs =
+		path ? xasprintf("%s:" PLAN_PROGRAM_DIRS, path) : xstrdup(PLAN_PROGRAM_DIRS);
+	CLEANUP_FREE char *elsewhere = NULL;
+	const struct plan_fs fs = plan_fs_real();
 	char *at = dirs, *dir;
 
 	if (strchr(word, '/'))
 		return path_join(cwd, word);
-	while ((dir = strsep(&at, ":")) != NULL) {
+	while (*word && (dir = strsep(&at, ":")) != NULL) {
 		CLEANUP_FREE char *full = path_join(cwd, *dir ? dir : "."), *file = path_join(full, word);
 		struct stat st;
 
 		if (stat(file, &st) == 0 && S_ISREG(st.st_mode) && access(file, X_OK) == 0)
 			return TAKE_PTR(file);
 	}
-	return xstrdup(word); /* the plan says where it was looked for */
+	elsewhere = *word ? plan_program_elsewhere(m->u, home, &fs, word) : NULL;
+	if (elsewhere)
+		unit_problem_add(m->p, "command", 0,
+				 "\"%s\" is not in your PATH, but it is in %s: give its full path", word,
+				 elsewhere);
+	else
+		unit_problem_add(m->p, "command", 0,
+				 "\"%s\" is not in your PATH: install it, or give its full path", word);
+	return xstrdup(word);
+}
+
+/* A rule that cannot be read is wrong usage, and no jail is built for it. */
+static void check_rules(struct making *m)
+{
+	CLEANUP_ERR struct err *e = NULL;
+	struct policy *policy = rules_of_unit(m->u, &e);
+
+	if (!policy) {
+		m->usage = true;
+		unit_problem_add(m->p, NAME, 0, "%s", err_msg(e));
+	}
+	policy_destroy(policy);
 }
 
 static struct unit *base_unit(const struct cli *c, const struct cli_args *a, struct unit_problems *p)
@@ -147,10 +173,6 @@ static struct unit *base_unit(const struct cli *c, const struct cli_args *a, str
 	const char *profile = cli_value(a, EXEC_PROFILE);
 	CLEANUP_FREE char *text = NULL;
 
-	if (profile && !unit_name_valid(profile)) {
-		unit_problem_add(p, "--profile", 0, "%s: not the name of a profile", profile);
-		return NULL;
-	}
 	text = xasprintf("[App]\nExec=/bin/true\nWorkingDirectory=/nonexistent\n[Sandbox]\nProfile=%s\n",
 			 profile ? profile : "strict");
 	return unit_load_text(&c->dirs, NAME, "command line", text, strlen(text), p);
@@ -200,7 +222,11 @@ int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_ar
 	}
 	if (conf_load(&c->dirs, &x->conf, p) < 0)
 		return -1;
-	x->unit = m.u = base_unit(c, a, p);
+	if (cli_value(a, EXEC_PROFILE) && !unit_name_valid(cli_value(a, EXEC_PROFILE)))
+		problem(&m, "--profile", cli_value(a, EXEC_PROFILE), "not the name of a profile");
+	else
+		x->unit = m.u = base_unit(c, a, p);
+	x->usage = m.usage;
 	if (!m.u)
 		return -1;
 	for (size_t i = 0; i < a->n_opts; i++)
@@ -214,14 +240,16 @@ int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_ar
 		free(m.u->user);
 		m.u->user = xstrdup(cli_value(a, EXEC_USER));
 	}
+	check_rules(&m);
 	keep_cwd(&m, c);
 	x->cwd_empty = m.cwd_empty;
 	strv_clear(&m.u->exec);
-	strv_take(&m.u->exec, resolve(a->rest[0], cwd));
+	strv_take(&m.u->exec, resolve(&m, a->rest[0], c->dirs.home));
 	for (int i = 1; i < a->n_rest; i++)
 		strv_add(&m.u->exec, a->rest[i]);
 	free(m.u->exec_origin);
 	m.u->exec_origin = xstrdup("command");
+	x->usage = m.usage;
 	return p->n == before ? 0 : -1;
 }
 

@@ -28,6 +28,7 @@ struct exec_unit {
 	struct unit *unit;
 	struct conf conf;
 	bool cwd_empty; /* the working directory is one that is never granted: nothing is seen in it */
+	bool usage;     /* what is wrong is the value of an option */
 };
 int exec_unit_init(struct exec_unit *x, const struct cli *c, const struct cli_args *a,
 		   struct unit_problems *p);

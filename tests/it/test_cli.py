@@ -157,6 +157,24 @@ def test_exec_names_its_own_options(inst):
     assert r.code == 6 and "Egress=off; to allow it: --allow HOST" in r.err, r  # curl(1): no such host
 
 
+@pytest.mark.parametrize("option", [
+    ["--egress", "some"], ["--read-mode", "shut"], ["--loopback", "x"], ["--env", "x"], ["--profile", "../x"],
+    ["--violations", "some"], ["--allow", "a b"], ["--deny", "a b"], ["--egress", "off", "--allow", "x.com"]])
+def test_exec_with_a_wrong_value(inst, option):
+    r = inst.sbxsv("exec", *option, "--", "/bin/echo", "ran")
+    assert r.code == 2 and option[0] in r.err and not r.out, r
+
+
+def test_exec_of_what_is_not_there(inst):
+    """There is no Path= to write: the full path of the program is what helps."""
+    r = inst.sbxsv("exec", "--", "no-such-program")
+    assert r.code == 125 and "not in your PATH: install it, or give its full path" in r.err and "Path=" not in r.err, r
+    os.makedirs(os.path.join(inst.home, ".local/bin"))
+    there = inst.user_file(os.path.join(inst.home, ".local/bin/my-program"), "#!/bin/sh\n", 0o755)
+    r = inst.sbxsv("exec", "--", "my-program")
+    assert r.code == 125 and (harness.ROOT or os.path.dirname(there) in r.err), r  # root has the home of its account
+
+
 def test_without_a_supervisor(inst):
     inst.write_unit("a", f"[App]\nExec=/bin/true\nWorkingDirectory={inst.app_dir('a')}\n")
     for args in [("status",), ("status", "a"), ("start", "a"), ("stop", "--all"), ("kill", "a"), ("reload",), ("logs", "a"),
