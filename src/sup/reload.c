@@ -85,8 +85,10 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 	/* what clients started goes on with the definition it has, and ends with its client */
 	bool theirs = a->instances && u->mode == UNIT_STDIO;
 	bool alive = (app_alive(a) || needs_asking(a) || (a->reclaim && a->state != APP_IDLE)) && !theirs;
+	/* nothing of it runs, but it is past its ports: between two tries of [Prepare], say */
+	bool on_its_way = a->state == APP_STARTING && !a->launch;
 
-	if ((flags & UNIT_CHANGE_RESTART) && alive) {
+	if (((flags & UNIT_CHANGE_RESTART) && alive) || on_its_way) {
 		unit_free(a->newest);
 		a->newest = u;
 		if (a->state != APP_STOPPING)

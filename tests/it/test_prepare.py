@@ -336,3 +336,27 @@ def test_its_own_sites(lab, sup):
     sup.ok("restart", "web", "--prepare")
     wait_for(lambda: sup.log("web").count("app b.test") == 3)
     assert "prepare b.test nothing" in sup.log("web") and "app b.test 200" in sup.log("web").rsplit("prepare b.test nothing")[1]
+
+
+def test_a_unit_that_changes_between_two_tries(inst, free_port):
+    """Nothing runs then, but the app is on its way: it goes on by the new definition, with its ports."""
+    old, new = free_port(), free_port()
+    d = app(inst, "web", "echo try >>tries; exit 3", "Retries=9\n", run=f"exec {PYTHON} -m http.server {old} --bind 127.0.0.1",
+            head=f"[Network]\nListen={old}\n[Restart]\nSec=1h\nMaxSec=1h\n")
+    inst.up()
+    wait_for(lambda: (inst.peek("web").get("preparing") or {}).get("tries") == 1 and "it is tried again" in inst.peek("web").get("reason", ""))
+    change(inst, d, RUN, "prepare.sh")
+    app(inst, "web", RUN, run=f"exec {PYTHON} -m http.server {new} --bind 127.0.0.1", head=f"[Network]\nListen={new}\n")
+    inst.ok("reload")
+    s = inst.wait_state("web", "running")
+    assert [p["host"] for p in s["ports"]] == [new] and ran(d) == 1
+    assert http_get(new).status == 200
+
+
+def test_an_app_that_becomes_its_clients_between_two_tries(inst):
+    d = app(inst, "web", "exit 3", "Retries=9\n", head="[Restart]\nSec=50ms\nMaxSec=50ms\n")
+    inst.up()
+    wait_for(lambda: "it is tried again" in inst.peek("web").get("reason", ""))
+    inst.write_unit("web", f"[App]\nMode=stdio\nExec=/bin/cat\nWorkingDirectory={d}\n")
+    inst.ok("reload")
+    assert inst.wait_state("web", "stopped")["launches"] == 0
