@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { RETRY_MS = 1000, RETRY_MAX_MS = 30000 };
+enum { SOON_MS = 50, RETRY_MS = 1000, RETRY_MAX_MS = 30000 };
 
 struct member {
 	struct loop *loop;
@@ -19,6 +19,7 @@ struct member {
 	char *path, *app;
 	struct js *started;
 	bool joined;
+	bool known; /* whether there is a supervisor was found out once; until then nothing is begun without it */
 	struct member_hooks hooks;
 };
 
@@ -35,13 +36,28 @@ static void drop(struct member *m)
 	later(m);
 }
 
+static void alone(struct member *m)
+{
+	m->known = true;
+	m->hooks.alone(m->hooks.data);
+}
+
+/* One is there and does not answer: it is busy, or about to end. */
+static void ask_again(struct member *m)
+{
+	loop_timer_start(&m->retry, SOON_MS);
+}
+
 static void on_closed(void *data, const char *why)
 {
 	struct member *m = data;
 
 	(void)why;
 	drop(m);
-	m->hooks.alone(m->hooks.data);
+	if (m->known)
+		alone(m);
+	else
+		ask_again(m);
 }
 
 static struct js *message(const struct member *m, const char *type)
@@ -62,7 +78,7 @@ static void on_rules(struct member *m, const struct js *msg, int *fds, size_t n_
 		js_add_bool(again, "again", true);
 		(void)wire_send(m->wire, again, NULL, 0);
 	}
-	m->joined = true;
+	m->joined = m->known = true;
 	m->delay_ms = RETRY_MS;
 	m->hooks.rules(m->hooks.data, js_get(msg, "rules"), n_fds ? fds : &none);
 }
@@ -82,45 +98,58 @@ static void on_message(void *data, const struct js *msg, int *fds, size_t n_fds)
 		const char *text = js_str(msg, "text");
 
 		drop(m);
+		m->known = true;
 		m->hooks.refused(m->hooks.data, text ? text : "it refused");
 	}
 }
 
-static void try(struct member *m)
+/* 0: connected; else the errno. */
+static int reach(struct member *m)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct js *hello;
 
-	if (fd < 0 || strlen(m->path) >= sizeof sa.sun_path) {
-		later(m);
-		return;
-	}
+	if (fd < 0)
+		return errno;
+	if (strlen(m->path) >= sizeof sa.sun_path)
+		return ENOENT;
 	memcpy(sa.sun_path, m->path, strlen(m->path) + 1);
-	if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) { /* EAGAIN too: its queue is full */
-		later(m);
-		return;
-	}
+	if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0)
+		return errno;
 	m->wire = wire_create(m->loop, TAKE_FD(fd), on_message, on_closed, m);
 	hello = message(m, "run");
 	js_add_int(hello, "v", CTL_RUN_VERSION);
 	js_add_str(hello, "app", m->app);
 	(void)wire_send(m->wire, hello, NULL, 0);
+	return 0;
+}
+
+/* EAGAIN: its queue is full. */
+static bool says_nothing(int error)
+{
+	static const int passing[] = {EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, ENOBUFS};
+
+	for (size_t i = 0; i < ELEMENTS(passing); i++)
+		if (error == passing[i])
+			return true;
+	return false;
 }
 
 static void on_retry(struct loop_timer *w)
 {
-	try(w->data);
-}
-
-static void on_first(struct loop_timer *w)
-{
 	struct member *m = w->data;
+	int error = reach(m);
 
-	w->fn = on_retry;
-	try(m);
-	if (!m->wire)
-		m->hooks.alone(m->hooks.data);
+	if (!error)
+		return;
+	if (!m->known && says_nothing(error)) {
+		ask_again(m);
+		return;
+	}
+	later(m);
+	if (!m->known)
+		alone(m);
 }
 
 struct member *member_create(struct loop *l, const char *runtime, const char *app,
@@ -133,7 +162,7 @@ struct member *member_create(struct loop *l, const char *runtime, const char *ap
 	m->app = xstrdup(app);
 	m->hooks = *hooks;
 	m->delay_ms = RETRY_MS;
-	loop_timer_init(l, &m->retry, on_first, m);
+	loop_timer_init(l, &m->retry, on_retry, m);
 	loop_timer_start(&m->retry, 0);
 	return m;
 }

@@ -21,12 +21,14 @@
 #include "base/wire.h"
 #include "ctl/internal.h"
 #include "ctl/peer.h"
+#include "sup/stdio_says.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { JOINED_MAX = 256, QUEUE = 64, HELLO_MS = 5000, RETRY_MS = 100 };
+/* JOINED_MAX: connections. Those above INSTANCES_MAX are told why they are not taken. */
+enum { INSTANCES_MAX = 256, JOINED_MAX = 320, QUEUE = 64, HELLO_MS = 5000, RETRY_MS = 100 };
 
 struct joined {
 	struct joined *next;
@@ -35,6 +37,7 @@ struct joined {
 	struct sup_instance *instance; /* NULL: it has not said what it is */
 	struct loop_timer hello;
 	pid_t pid;
+	int pidfd; /* of that process, until it has said what it is; -1 */
 };
 
 struct join {
@@ -59,6 +62,7 @@ static void end(struct joined *c)
 	c->join->n--;
 	loop_timer_stop(&c->hello);
 	wire_destroy(c->wire);
+	fd_close_many(&c->pidfd, 1);
 	if (c->instance)
 		sup_instance_gone(c->instance);
 	free(c);
@@ -93,29 +97,37 @@ static void refuse(struct joined *c, const char *text)
 	end(c);
 }
 
+static size_t instances(const struct join *j)
+{
+	size_t n = 0;
+
+	for (const struct joined *c = j->all; c; c = c->next)
+		n += c->instance != NULL;
+	return n;
+}
+
 static void hello(struct joined *c, const struct js *m)
 {
 	struct sup_instance_hooks hooks = {.tell = tell, .data = c};
 	CLEANUP_ERR struct err *e = NULL;
-	const char *app = js_str(m, "app");
-	CLEANUP_FD int pidfd = -1;
+	const char *app = instance_hello(m, CTL_RUN_VERSION);
 
-	if (!str_eq(js_str(m, "t"), "run") || js_int_or(m, "v", 0) != CTL_RUN_VERSION || !app ||
-	    !unit_name_valid(app)) {
+	if (!app) {
 		refuse(c, "the supervisor is of another version of sbxsv");
 		return;
 	}
-	pidfd = pidfd_open_pid(c->pid);
-	if (pidfd < 0) {
-		end(c);
+	if (instances(c->join) >= INSTANCES_MAX) {
+		CLEANUP_FREE char *text = xasprintf("there are %d instances of all apps already", INSTANCES_MAX);
+
+		refuse(c, text);
 		return;
 	}
-	c->instance = sup_instance_join(c->join->sup, app, c->pid, pidfd, &hooks, &e);
+	c->instance = sup_instance_join(c->join->sup, app, c->pid, c->pidfd, &hooks, &e);
 	if (!c->instance) {
 		refuse(c, err_msg(e));
 		return;
 	}
-	(void)TAKE_FD(pidfd);
+	c->pidfd = -1;
 	loop_timer_stop(&c->hello);
 }
 
@@ -137,17 +149,22 @@ static void admit(struct join *j, int fd)
 	struct ucred cred;
 	socklen_t len = sizeof cred;
 	struct joined *c;
+	int pidfd = -1;
 
-	if (peer_check(fd, &e) < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
-	    j->n >= JOINED_MAX) {
-		log_warning("run socket: a connection was refused: %s",
-			    e ? err_msg(e) : "there are 256 instances");
+	if (j->n >= JOINED_MAX)
+		(void)err_set(&e, EAGAIN, "there are too many");
+	else if (peer_check(fd, &e) == 0 && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 ||
+					     (pidfd = peer_pidfd(fd, cred.pid)) < 0))
+		(void)err_sys(&e, errno, "who it is cannot be seen");
+	if (e) {
+		log_warning("run socket: a connection was refused: %s", err_msg(e));
 		(void)close(fd);
 		return;
 	}
 	c = xcalloc(1, sizeof *c);
 	c->join = j;
 	c->pid = cred.pid;
+	c->pidfd = pidfd;
 	c->next = j->all;
 	j->all = c;
 	j->n++;
@@ -254,6 +271,7 @@ static void restore_one(struct join *j, struct keep *k, const struct js *o)
 	c = xcalloc(1, sizeof *c);
 	c->join = j;
 	c->pid = (pid_t)js_int_or(o, "pid", 0);
+	c->pidfd = -1;
 	hooks.data = c;
 	c->instance = app ? sup_instance_again(j->sup, app, (unsigned)js_int_or(o, "number", 0), &hooks) : NULL;
 	if (!c->instance) {

@@ -10,7 +10,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static int peer_pidfd(int sock, pid_t pid)
+int peer_pidfd(int sock, pid_t pid)
 {
 	int fd = -1;
 	socklen_t len = sizeof fd;

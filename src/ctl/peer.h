@@ -10,6 +10,10 @@
  */
 #pragma once
 #include "base/err.h"
+#include <sys/types.h>
 
 /* 0, or -1 with the reason in *e: the connection must be closed. */
 int peer_check(int sock, struct err **e);
+/* Of the process at the other end when it connected, pid by SO_PEERCRED: not of another one that has that number by now,
+ * where the kernel can tell (6.5). -1 with errno. */
+int peer_pidfd(int sock, pid_t pid);

@@ -27,6 +27,7 @@
  *   outside.c   [Hooks] Unsafe=yes: what may run outside of the jail
  *   prepare.c   [Prepare]: a command that runs before the app, once for each content of its files
  *   stdio.c     instances of Mode=stdio that clients started
+ *   stdio_says.c what they say (pure)
  *   limits.c    control groups
  *   notify.c    what an app says of itself: sd_notify, Type=fd, the watchdog
  *   violations.c what apps are refused

@@ -7,4 +7,5 @@ libsup_a_SOURCES = \
 	src/sup/instance.h src/sup/instance.c src/sup/status.c src/sup/health.c src/sup/notify.c src/sup/prepare.c src/sup/session.c src/sup/shortage.c src/sup/stdio.c src/sup/strays.c src/sup/violations.c
 libsup_a_SOURCES += src/sup/upgrade.c src/sup/handover.c
 libsup_a_SOURCES += src/sup/limits.c
+libsup_a_SOURCES += src/sup/stdio_says.h src/sup/stdio_says.c
 libsup_a_SOURCES += src/sup/hooks.c src/sup/outside.c

@@ -9,6 +9,7 @@
  * The app is `running` while it has instances: JOIN of the table with the first, DOWN with the last.
  */
 #include "sup/app.h"
+#include "sup/stdio_says.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -225,30 +226,47 @@ struct sup_instance *sup_instance_join(struct sup *s, const char *name, pid_t ru
 
 /* --- what it says --- */
 
-static void started(struct sup_instance *i, const struct js *m)
+/* Its connection ended, and it is here by another one: it is one instance. */
+static void take_place(struct sup_instance *i)
+{
+	struct sup_instance **at = &i->app->instances, *old;
+
+	while (*at && ((*at) == i || !(*at)->closed || (*at)->jail != i->jail))
+		at = &(*at)->next;
+	old = *at;
+	if (!old)
+		return;
+	*at = old->next;
+	i->since_ms = old->since_ms;
+	i->outdated |= old->outdated;
+	instance_free(old);
+}
+
+static void started(struct sup_instance *i, const struct instance_says *says)
 {
 	struct app *a = i->app;
-	int64_t pid = js_int_or(m, "pid", 0);
 	CLEANUP_FREE char *text = NULL;
 
-	if (i->jail || pid < 2 || pid > INT32_MAX)
+	if (i->jail)
 		return;
-	i->jail_fd = pidfd_open_pid((pid_t)pid);
+	i->jail_fd = pidfd_open_pid(says->pid);
 	if (i->jail_fd < 0) /* it has ended by now */
 		return;
-	i->jail = (pid_t)pid;
+	i->jail = says->pid;
 	loop_io_init(a->sup->loop, &i->jail_io, i->jail_fd, LOOP_READ, on_jail_end, i);
-	i->isolation = js_copy(js_get(m, "isolation"));
-	if (js_bool_or(m, "again", false)) /* the supervisor was away, it was not */
+	i->isolation = says->isolation ? js_copy(says->isolation) : NULL;
+	if (says->again) { /* the supervisor was away, it was not */
+		take_place(i);
 		return;
+	}
 	a->launches++;
-	text = xasprintf("instance %u started, pid %d%s%s", i->number, (int)pid, i->client ? ", by " : "",
+	text = xasprintf("instance %u started, pid %d%s%s", i->number, (int)i->jail, i->client ? ", by " : "",
 			 i->client ? i->client : "");
 	logs_note(a->logs, text);
 	events_note(a->sup->events, "ready", a->name, "%s", text);
 }
 
-static void exited(struct sup_instance *i, const struct js *m)
+static void exited(struct sup_instance *i, int status)
 {
 	struct app *a = i->app;
 	CLEANUP_FREE char *note = NULL;
@@ -256,7 +274,7 @@ static void exited(struct sup_instance *i, const struct js *m)
 	char text[80];
 
 	a->last_exit = (struct last_exit){.known = true,
-					  .status = (int)js_int_or(m, "status", 0),
+					  .status = status,
 					  .at_wall_ms = clk_wall_ms(),
 					  .after_ms = clk_mono_ms() - i->since_ms};
 	app_text_of_exit(&a->last_exit, text, sizeof text);
@@ -276,11 +294,8 @@ static void exited(struct sup_instance *i, const struct js *m)
 static void refused(struct sup_instance *i, const struct js *event)
 {
 	struct app *a = i->app;
-	struct js *own;
+	struct js *own = js_copy(event);
 
-	if (!js_is_obj(event) || !str_eq(js_str(event, "type"), "violation"))
-		return;
-	own = js_copy(event);
 	js_remove(own, "app");
 	js_add_str(own, "app", a->name);
 	refused_add(a->sup->refused, own, clk_wall_ms());
@@ -289,16 +304,24 @@ static void refused(struct sup_instance *i, const struct js *event)
 
 void sup_instance_says(struct sup_instance *i, const struct js *m)
 {
-	const char *t = js_str(m, "t");
+	struct instance_says says;
 
-	if (str_eq(t, "started"))
-		started(i, m);
-	else if (str_eq(t, "exited"))
-		exited(i, m);
-	else if (str_eq(t, "event"))
-		refused(i, js_get(m, "event"));
-	else if (str_eq(t, "lost"))
-		refused_lost(i->app->sup->refused, i->app->name, (uint64_t)js_int_or(m, "n", 0));
+	if (!instance_says_read(m, &says))
+		return;
+	switch (says.word) {
+	case SAYS_STARTED:
+		started(i, &says);
+		break;
+	case SAYS_EXITED:
+		exited(i, says.status);
+		break;
+	case SAYS_REFUSED:
+		refused(i, says.event);
+		break;
+	case SAYS_LOST:
+		refused_lost(i->app->sup->refused, i->app->name, says.n);
+		break;
+	}
 }
 
 /* --- what is shown --- */

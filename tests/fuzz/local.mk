@@ -79,3 +79,10 @@ fuzz_import_SOURCES = tests/fuzz/fuzz_import.c
 fuzz_import_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
 fuzz_import_LDADD = libsandbox.a $(UNIT_LIBS) libpolicy.a $(BASE_LIBS)
 endif
+EXTRA_DIST += tests/fuzz/seeds/says
+if FUZZERS
+check_PROGRAMS += fuzz_says
+fuzz_says_SOURCES = tests/fuzz/fuzz_says.c
+fuzz_says_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_CFLAGS)
+fuzz_says_LDADD = libsup.a $(UNIT_LIBS) $(BASE_LIBS)
+endif

@@ -1,4 +1,5 @@
 """Mode=stdio and `sbxsv run`: servers that an MCP client starts by its configuration, each in the jail of its unit."""
+import errno
 import json
 import os
 import signal
@@ -481,3 +482,147 @@ def test_sites_of_the_unit_and_of_the_moment(lab, sup):
     sup.ok("deny", "tools", "a.test", "--save")
     harness.wait_for(lambda: c.connect("a.test:443") == 403 and d.connect("a.test:443") == 403)
     assert c.c.close() == 0 and d.c.close() == 0
+
+
+# --- the socket of instances ---
+
+class Joined:
+    """A connection of the test's own to run.sock."""
+
+    def __init__(self, inst, app="tools"):
+        self.s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.s.settimeout(20)
+        wait_for(lambda: self.s.connect_ex(os.path.join(inst.runtime, "run.sock")) != errno.EAGAIN)  # its queue is short
+        if app:
+            self.say(t="run", v=1, app=app)
+
+    def say(self, **m):
+        self.s.send(json.dumps(m).encode())
+
+    def hear(self):
+        data, fds, _, _ = socket.recv_fds(self.s, 1 << 18, 4)
+        for fd in fds:
+            os.close(fd)
+        return json.loads(data) if data else None
+
+
+@pytest.fixture
+def joined(inst):
+    """joined(app). All are closed before the supervisor is: it would kill this process for an instance that does not end."""
+    all = []
+
+    def join(*a):
+        all.append(Joined(inst, *a))
+        return all[-1]
+    yield join
+    for j in all:
+        j.s.close()
+    wait_for(lambda: all == [] or not inst.answers() or not any(a.get("instances") for a in inst.api("GET", "/v1/status")[1]["apps"]))
+
+
+def test_without_the_rules_of_a_supervisor_that_is_there_nothing_begins(inst):
+    """Its queue is full, for it was stopped: what it was told to deny is not known."""
+    shell(inst, "cat", "exec cat")
+    d = inst.foreground()
+    waiting = []
+    d.send_signal(signal.SIGSTOP)
+    try:
+        while True:
+            s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            waiting.append(s)
+            try:
+                s.connect(os.path.join(inst.runtime, "run.sock"))
+            except BlockingIOError:
+                break
+        r = inst.sbxsv("run", "cat", input="hello\n")
+        assert r.code == 125 and "does not answer" in r.err and r.out == ""
+        p = start(inst, "cat")  # and one that is answered in time
+    finally:
+        d.send_signal(signal.SIGCONT)
+        for s in waiting:
+            s.close()
+    out, err = p.communicate(b"hello\n", timeout=30)
+    assert (p.returncode, out, err) == (0, b"hello\n", b"")
+
+
+def test_too_many_instances_are_told_so(inst, joined):
+    names = [f"a{n}" for n in range(6)]
+    for n in names:
+        shell(inst, n, "exec cat")
+    inst.up()
+    all = [joined(names[n // 48]) for n in range(256)]
+    assert {j.hear()["t"] for j in all} == {"rules"}
+    r = inst.sbxsv("run", "a5", input="hello\n")
+    assert r.code == 1 and "256 instances" in r.err and r.out == ""
+    for j in all[:48]:
+        j.s.close()
+    wait_for(lambda: not instances(inst, "a0"))
+    assert inst.sbxsv("run", "a5", input="hello\n").out == "hello\n"
+    one = [joined("a0") for _ in range(49)]
+    assert [j.hear()["t"] for j in one] == ["rules"] * 48 + ["refused"]
+
+
+def test_an_instance_that_comes_back_is_one(inst):
+    """It took no messages for a while, so an upgrade could not keep its connection."""
+    shell(inst, "cat", "echo up; exec cat")
+    inst.up()
+    p = start(inst, "cat")
+    assert p.stdout.readline() == b"up\n"
+    before = wait_for(lambda: [i for i in instances(inst, "cat") if i.get("pid")])[0]
+    p.send_signal(signal.SIGSTOP)
+    for n in range(120):
+        assert inst.api("POST", "/v1/apps/cat/deny", {"host": f"{n:060}.test"})[0] == 200
+    inst.ok("upgrade")
+    p.send_signal(signal.SIGCONT)
+    wait_for(lambda: any(i["number"] != before["number"] and i.get("pid") for i in instances(inst, "cat")))
+    after = wait_for(lambda: instances(inst, "cat"))
+    assert [i["pid"] for i in after] == [before["pid"]] and after[0]["uptime_ms"] >= before["uptime_ms"]
+    p.stdin.close()
+    assert p.wait(30) == 0
+    inst.wait_state("cat", "stopped")
+
+
+def test_hostile_messages_on_the_run_socket(inst, joined):
+    server(inst, "tools")
+    inst.up()
+    fds = inst.api("GET", "/v1/status")[1]["supervisor"]["fds"]
+    null = os.open("/dev/null", os.O_RDWR)
+    hello = b'{"t":"run","v":1,"app":"tools"}'
+
+    def ended(j):
+        try:
+            return j.s.recv(1 << 18) == b""
+        except ConnectionResetError:
+            return True
+
+    for text, n in ((b'{"t":"ru', 0), (b"x" * 200000, 0), (b'"' * 160000, 0), (b"{}" + b" " * 163838, 0), (b"\0" * 100, 0), (b"[" * 100000, 0),
+                    (hello[:-1], 253), (b"\xff\xfe", 1)):
+        j = joined(None)
+        socket.send_fds(j.s, [text], [null] * n)
+        if text[:2] == b"{}":
+            assert j.hear()["t"] == "refused"
+        assert ended(j), text[:20]
+    # descriptors that nobody asked for are closed; nonsense of one that has joined is dropped
+    j = joined(None)
+    socket.send_fds(j.s, [hello], [null] * 253)
+    assert j.hear()["t"] == "rules"
+    for m in ({"t": "lost", "n": -1}, {"t": "lost", "n": 1e300}, {"t": "lost"}, {"t": "exited", "status": -1}, {"t": "exited", "status": 0x7f},
+              {"t": "exited", "status": 1 << 40}, {"t": "started", "pid": 0}, {"t": "started", "pid": 1 << 40}, {"t": "run", "v": 1, "app": "tools"}):
+        j.say(**m)
+    socket.send_fds(j.s, [b'{"t":"unknown"}'], [null] * 100)
+    j.say(t="lost", n=3)
+    wait_for(lambda: inst.peek("tools")["violations"]["lost"])
+    s = inst.peek("tools")
+    assert s["violations"]["lost"] == 3 and "last_exit" not in s and "pid" not in s["instances"][0]
+    j.s.close()
+    os.close(null)
+    many = []
+    for _ in range(1000):
+        many.append(joined("tools" if len(many) % 2 else None))
+        if len(many) > 200:
+            many.pop(0).s.close()
+    for j in many:
+        j.s.close()
+    inst.wait_state("tools", "stopped")
+    assert instances(inst, "tools") == []
+    wait_for(lambda: inst.api("GET", "/v1/status")[1]["supervisor"]["fds"] <= fds + 2)

@@ -93,9 +93,9 @@ TESTS += test_ctl_peer test_ctl_route test_ctl_server
 endif
 test_ctl_route_SOURCES = tests/unit/test_ctl_route.c
 test_ctl_route_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
-test_ctl_route_LDADD = libctl.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+test_ctl_route_LDADD = libctl.a libsup.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
 CTL_WORLD = tests/unit/ctl_world.c tests/unit/ctl_world.h tests/unit/fake_sup.c tests/unit/fake_sup.h
-CTL_WORLD_LIBS = $(CTL_LIBS) $(CTLCLIENT_LIBS) liblogs.a libtrace.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+CTL_WORLD_LIBS = $(CTL_LIBS) libsup.a $(CTLCLIENT_LIBS) liblogs.a libtrace.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
 test_ctl_server_SOURCES = tests/unit/test_ctl_server.c $(CTL_WORLD)
 test_ctl_server_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_ctl_server_LDADD = $(CTL_WORLD_LIBS)
@@ -307,3 +307,11 @@ endif
 test_sha256_SOURCES = tests/unit/test_sha256.c
 test_sha256_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_sha256_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
+check_PROGRAMS += test_says
+TESTS += test_says
+test_says_SOURCES = tests/unit/test_says.c
+test_says_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_says_LDADD = libsup.a $(UNIT_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+endif
