@@ -40,8 +40,7 @@ static int run(struct cli *c, const struct cli_args *a)
 		print_names(report, "restarted", "restarted:");
 		print_names(report, "live", "applied without a restart:");
 		printf("unchanged: %" PRId64 "\n", js_int_or(report, "unchanged", 0));
-		for (const struct js *p = js_first(problems); p; p = js_next(p))
-			(void)cli_fail(CLI_FAILED, "%s", js_value_str(p) ? js_value_str(p) : "");
+		remote_complain(problems);
 	}
 	return js_len(problems) ? CLI_FAILED : CLI_OK;
 }

@@ -77,6 +77,13 @@ char *remote_json_safe(const char *text, size_t len)
 	return strbuf_take(&b);
 }
 
+void remote_complain(const struct js *problems)
+{
+	for (const struct js *p = js_first(problems); p; p = js_next(p))
+		if (js_value_str(p))
+			(void)cli_fail(CLI_FAILED, "%s", js_value_str(p));
+}
+
 void remote_print_json(const struct js *j)
 {
 	CLEANUP_FREE char *text = js_print_pretty(j), *safe = remote_json_safe(text, strlen(text));

@@ -18,6 +18,8 @@ char *remote_app_path(const char *app, const char *suffix);
  * Owned by caller. */
 char *remote_json_safe(const char *text, size_t len);
 /* The reply as JSON on stdout. */
+/* "problems" of the supervisor, each a complaint. */
+void remote_complain(const struct js *problems);
 void remote_print_json(const struct js *j);
 /* Text of several lines, each escaped, each after `indent`, on stdout. */
 void remote_print_lines(const char *indent, const char *text);

@@ -136,12 +136,7 @@ static void print_all(const struct js *status)
 		strv_clear(&t.cells);
 		printf("no apps; write a unit file in %s, or: sbxsv new NAME -- COMMAND\n", dir);
 	}
-	for (const struct js *p = js_first(js_get(sup, "problems")); p; p = js_next(p)) {
-		const char *text = js_value_str(p);
-
-		if (text)
-			(void)cli_fail(CLI_FAILED, "%s", text);
-	}
+	remote_complain(js_get(sup, "problems"));
 	if (js_bool_or(sup, "shutting_down", false))
 		puts("the supervisor is shutting down");
 }

@@ -42,10 +42,6 @@ int units_reload(struct cli *c)
 	if (!cl)
 		return cli_fail(remote_open_code(e), "the supervisor was not told: %s", err_msg(e));
 	code = remote_call(cl, "POST", "/v1/reload", NULL, &report);
-	for (const struct js *p = code ? NULL : js_first(js_get(report, "problems")); p; p = js_next(p)) {
-		CLEANUP_FREE char *safe = cli_safe(js_value_str(p));
-
-		(void)cli_fail(CLI_OK, "%s", safe);
-	}
+	remote_complain(js_get(report, "problems"));
 	return code;
 }

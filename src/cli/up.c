@@ -147,6 +147,7 @@ static struct ctl_client *await_holder(struct cli *c)
 static int start_and_check(struct cli *c, const struct strv *argv)
 {
 	CLEANUP_CTL_CLIENT struct ctl_client *cl = await_holder(c);
+	CLEANUP_JS struct js *status = NULL;
 	int code;
 
 	if (cl)
@@ -159,7 +160,13 @@ static int start_and_check(struct cli *c, const struct strv *argv)
 	if (code)
 		return code;
 	code = remote_open(c, &cl);
-	return code ? code : say_running(c, cl, "started");
+	if (code)
+		return code;
+	code = remote_call(cl, "GET", "/v1/status", NULL, &status);
+	if (code)
+		return code;
+	remote_complain(js_get(js_get(status, "supervisor"), "problems")); /* a default is never silent */
+	return say_running(c, cl, "started");
 }
 
 static int run(struct cli *c, const struct cli_args *a)

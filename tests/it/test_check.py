@@ -167,6 +167,19 @@ def test_the_settings_are_checked_too(inst):
     assert len(json.loads(inst.sbxsv("check", "--json", "a", "b").out)["problems"]) == 1
 
 
+def test_up_says_what_of_the_settings_does_not_count(inst):
+    good(inst)
+    head = "" if harness.ROOT else "[Supervisor]\n"
+    inst.write_conf(head + "ShutdwonBudget=1s\n")
+    r = inst.sbxsv("up")
+    assert r.code == 0 and "sbxsv.conf:" in r.err and "ShutdownBudget" in r.err, r
+    inst.write_conf(head + "ShutdownBudget=1s\n")
+    assert inst.sbxsv("reload").code == 0
+    inst.down()
+    r = inst.sbxsv("up")
+    assert r.code == 0 and not r.err, r
+
+
 def test_after_and_requires(inst):
     """A circle is an error of the apps in it alone, with its lines; a name that nobody has is said."""
     good(inst, "a", sandbox="Requires=b\n")
