@@ -10,6 +10,12 @@ static bool takes_apps(const struct command *cmd)
 	return strstr(cmd->usage, "APP") || strstr(cmd->usage, "cat NAME");
 }
 
+/* An operand may be a file, or an option's value a path. */
+static bool takes_files(const struct command *cmd)
+{
+	return strstr(cmd->usage, "FILE");
+}
+
 /* In single quotes of the shell. */
 static void quoted(const char *s)
 {
@@ -28,6 +34,19 @@ static void bash_options(const struct cli_option *o)
 	}
 }
 
+/* "--config|--apps": the options that take a value. */
+static void options_with_value(const struct cli_option *o, const char *between)
+{
+	for (const char *bar = ""; o && o->name; o++) {
+		if (!o->arg)
+			continue;
+		printf("%s--%s", bar, o->name);
+		bar = between;
+		if (o->id < CLI_LONG)
+			printf("%s-%c", bar, o->id);
+	}
+}
+
 static const char apps_function[] =
 	"_sbxsv_apps() {\n"
 	"\tlocal d=${SBXSV_APPS_DIR:-${XDG_CONFIG_HOME:-$HOME/.config}/sbxsv/apps.d} f\n"
@@ -43,13 +62,14 @@ static void bash(void)
 {
 	(void)fputs("# bash completion of sbxsv; written by sbxsv help --completion bash\n", stdout);
 	(void)fputs(apps_function, stdout);
-	(void)fputs("_sbxsv() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} cmd= i words= apps=\n"
+	(void)fputs("_sbxsv() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} cmd= i words= apps= files= values='",
+		    stdout);
+	options_with_value(cli_globals, " ");
+	(void)fputs("'\n\tlocal before=${COMP_WORDS[COMP_CWORD - 1]}\n"
 		    "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 		    "\t\tcase ${COMP_WORDS[i]} in\n\t\t",
 		    stdout);
-	for (const struct cli_option *o = cli_globals; o->name; o++)
-		if (o->arg)
-			printf("%s--%s", o == cli_globals ? "" : "|", o->name);
+	options_with_value(cli_globals, "|");
 	(void)fputs(") i=$((i + 1)) ;;\n\t\t-*) ;;\n\t\t*) cmd=${COMP_WORDS[i]}; break ;;\n\t\tesac\n\tdone\n"
 		    "\tcase $cmd in\n\t'') words='",
 		    stdout);
@@ -59,12 +79,18 @@ static void bash(void)
 	for (const struct command *const *c = cli_commands; *c; c++) {
 		printf("\t%s) words='", (*c)->name);
 		bash_options((*c)->options);
-		printf("'%s ;;\n", takes_apps(*c) ? " apps=yes" : "");
+		printf("'%s%s values+=' ", takes_apps(*c) ? " apps=yes" : "",
+		       takes_files(*c) ? " files=yes" : "");
+		options_with_value((*c)->options, " ");
+		(void)fputs("' ;;\n", stdout);
 	}
 	(void)fputs("\t*) ;;\n\tesac\n\twords=\"$words", stdout);
 	bash_options(cli_globals);
-	(void)fputs("\"\n\tif [[ $cur != -* && $apps ]]; then\n"
-		    "\t\tmapfile -t COMPREPLY < <(compgen -W \"$(_sbxsv_apps)\" -- \"$cur\")\n"
+	(void)fputs("\"\n\tif [[ \" $values \" == *\" $before \"* ]]; then\n"
+		    "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+		    "\telif [[ $cur != -* && $apps ]]; then\n"
+		    "\t\tmapfile -t COMPREPLY < <(compgen -W \"$(_sbxsv_apps)\" -- \"$cur\"\n"
+		    "\t\t\t[[ ! $files ]] || compgen -f -- \"$cur\")\n"
 		    "\telif [[ $cur != -* && $cmd ]]; then\n"
 		    "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
 		    "\telse\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n\tfi\n}\n"
@@ -112,17 +138,21 @@ static void zsh(void)
 		quoted(text);
 		putchar('\n');
 	}
+	(void)fputs("\t)\n\tfor ((i = 2; i < CURRENT; i++)); do\n"
+		    "\t\tcase $words[i] in\n\t\t",
+		    stdout);
+	options_with_value(cli_globals, "|");
 	(void)fputs(
-		"\t)\n\tfor ((i = 2; i < CURRENT; i++)); do\n"
-		"\t\tcase $words[i] in\n\t\t-*) ;;\n\t\t*) cmd=$words[i]; break ;;\n\t\tesac\n\tdone\n"
+		") i=$((i + 1)) ;;\n\t\t-*) ;;\n\t\t*) cmd=$words[i]; break ;;\n\t\tesac\n\tdone\n"
 		"\tnames=(${(f)\"$(_sbxsv_apps)\"})\n\tcase $cmd in\n\t'') _describe command commands ;;\n",
 		stdout);
 	for (const struct command *const *c = cli_commands; *c; c++) {
 		printf("\t%s)\n\t\t_arguments", (*c)->name);
 		zsh_options((*c)->options);
 		zsh_options(cli_globals);
-		(void)fputs(takes_apps(*c) ? " \\\n\t\t\t'*:app:($names)'\n\t\t;;\n"
-					   : " \\\n\t\t\t'*:file:_files'\n\t\t;;\n",
+		(void)fputs(!takes_apps(*c)   ? " \\\n\t\t\t'*:file:_files'\n\t\t;;\n"
+			    : takes_files(*c) ? " \\\n\t\t\t'*:app:{compadd -a names; _files}'\n\t\t;;\n"
+					      : " \\\n\t\t\t'*:app:($names)'\n\t\t;;\n",
 			    stdout);
 	}
 	(void)fputs("\tesac\n}\n_sbxsv \"$@\"\n", stdout);
@@ -149,7 +179,8 @@ static void fish(void)
 		    "function __sbxsv_apps\n"
 		    "\tset -l d $SBXSV_APPS_DIR\n"
 		    "\ttest -n \"$d\"; or set d (test (id -u) = 0; and echo /etc/sbxsv/apps.d; or echo "
-		    "$HOME/.config/sbxsv/apps.d)\n"
+		    "(test -n \"$XDG_CONFIG_HOME\"; and echo $XDG_CONFIG_HOME; or echo "
+		    "$HOME/.config)/sbxsv/apps.d)\n"
 		    "\tfor f in $d/*.app\n\t\tbasename $f .app\n\tend\nend\n",
 		    stdout);
 	fish_options(cli_globals, NULL);
@@ -159,9 +190,9 @@ static void fish(void)
 		putchar('\n');
 		fish_options((*c)->options, (*c)->name);
 		if (takes_apps(*c))
-			printf("complete -c sbxsv -f -n '__fish_seen_subcommand_from %s' -a "
+			printf("complete -c sbxsv%s -n '__fish_seen_subcommand_from %s' -a "
 			       "'(__sbxsv_apps)'\n",
-			       (*c)->name);
+			       takes_files(*c) ? "" : " -f", (*c)->name);
 	}
 }
 

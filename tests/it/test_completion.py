@@ -42,6 +42,12 @@ def test_bash(inst):
     assert {"--follow", "-f", "--lines", "--json"} <= set(complete(inst, path, "sbxsv", "logs", "-"))
     assert complete(inst, path, "sbxsv", "import", "completion.b") == ["completion.bash"]
     assert complete(inst, path, "sbxsv", "zzz") == []
+    # the value of an option is a file, and an operand of check may be one
+    assert complete(inst, path, "sbxsv", "allow", "web", "--read", "completion.b") == ["completion.bash"]
+    assert complete(inst, path, "sbxsv", "--config", "completion.b") == ["completion.bash"]
+    assert complete(inst, path, "sbxsv", "logs", "-n", "we") == []
+    open(os.path.join(inst.base, "web.app"), "w").close()
+    assert complete(inst, path, "sbxsv", "check", "we") == ["web", "web2", "web.app"]
 
 
 def test_every_command_and_option_is_in_each(inst):
