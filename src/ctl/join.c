@@ -21,7 +21,6 @@
 #include "base/wire.h"
 #include "ctl/internal.h"
 #include "ctl/peer.h"
-#include "sup/stdio_says.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -110,7 +109,7 @@ static void hello(struct joined *c, const struct js *m)
 {
 	struct sup_instance_hooks hooks = {.tell = tell, .data = c};
 	CLEANUP_ERR struct err *e = NULL;
-	const char *app = instance_hello(m, CTL_RUN_VERSION);
+	const char *app = sup_instance_hello(m, CTL_RUN_VERSION);
 
 	if (!app) {
 		refuse(c, "the supervisor is of another version of sbxsv");

@@ -29,18 +29,21 @@ static int way_of(const char *path, struct strv *ret)
 
 	while (*(name = rest + strspn(rest, "/"))) {
 		size_t n = strcspn(name, "/");
-		CLEANUP_FREE char *one = xstrndup(name, n), *before = at, *left = rest;
-		CLEANUP_FREE char *next = path_join(at, one), *to = target_of(next);
+		CLEANUP_FREE char *one = xstrndup(name, n), *next = path_join(at, one), *to = target_of(next);
+		char *left = to ? xasprintf("%s/%s", to, name + n) : xstrdup(name + n);
 
+		free(rest);
+		rest = left;
 		if (to && ret->n == LINKS_MAX) {
-			at = rest = NULL;
 			errno = ELOOP;
 			return -1;
 		}
 		if (to)
 			strv_add(ret, next);
-		at = !to ? TAKE_PTR(next) : xstrdup(*to == '/' ? "/" : before);
-		rest = to ? xasprintf("%s/%s", to, name + n) : xstrdup(name + n);
+		if (!to || *to == '/') {
+			free(at);
+			at = to ? xstrdup("/") : TAKE_PTR(next);
+		}
 	}
 	strv_take(ret, TAKE_PTR(at));
 	return 0;

@@ -1,9 +1,10 @@
 #include "sup/stdio_says.h"
 #include "base/str.h"
+#include "sup/sup.h"
 #include "unit/unit.h"
 #include <sys/wait.h>
 
-const char *instance_hello(const struct js *m, int version)
+const char *sup_instance_hello(const struct js *m, int version)
 {
 	const char *app = js_str(m, "app");
 

@@ -1,4 +1,4 @@
-/* What a process of `sbxsv run` says, as data (the messages: src/ctl/join.c). Pure. */
+/* What a process of `sbxsv run` says, as data (the messages: src/ctl/join.c). Pure. The first message: sup_instance_hello(). */
 #pragma once
 #include "base/json.h"
 #include <stdbool.h>
@@ -15,6 +15,4 @@ struct instance_says {
 	const struct js *event;     /* refused: of type violation */
 	uint64_t n;                 /* lost: at least one */
 };
-/* The first message: the app it is an instance of, a valid name; NULL: no such message, or of another version. */
-const char *instance_hello(const struct js *m, int version);
 bool instance_says_read(const struct js *m, struct instance_says *ret); /* false: it makes no sense */

@@ -72,6 +72,8 @@ struct sup_instance_hooks {
 	void *data;
 };
 /* Owns runner_fd, a pidfd, unless it fails. */
+/* The first message of one: its app, a valid name; NULL: no such message, or of another version. Pure. */
+const char *sup_instance_hello(const struct js *message, int version);
 struct sup_instance *sup_instance_join(struct sup *s, const char *app, pid_t runner, int runner_fd,
 				       const struct sup_instance_hooks *hooks, struct err **e);
 void sup_instance_says(struct sup_instance *i, const struct js *message);

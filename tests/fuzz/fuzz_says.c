@@ -1,5 +1,6 @@
 /* Messages of run.sock: whatever they hold, what is taken of them is inside its bounds. */
 #include "sup/stdio_says.h"
+#include "sup/sup.h"
 #include "unit/unit.h"
 #include <assert.h>
 #include <sys/wait.h>
@@ -9,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct js *m = js_parse((const char *)data, size, NULL);
-	const char *app = m ? instance_hello(m, 1) : NULL;
+	const char *app = m ? sup_instance_hello(m, 1) : NULL;
 	struct instance_says s;
 
 	assert(!app || unit_name_valid(app));

@@ -1,6 +1,7 @@
 /* What comes over run.sock, as data: only what makes sense is taken. */
 #include "base/str.h"
 #include "sup/stdio_says.h"
+#include "sup/sup.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@ static bool reads(const char *text, struct instance_says *ret)
 static bool greets(const char *text)
 {
 	struct js *m = js_parse(text, strlen(text), NULL);
-	bool r = instance_hello(m, 1) != NULL;
+	bool r = sup_instance_hello(m, 1) != NULL;
 
 	js_free(m);
 	return r;
