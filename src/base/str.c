@@ -145,13 +145,15 @@ static const char *only_longer(const char *word, const char *const *words)
 const char *str_nearest(const char *word, const char *const *words)
 {
 	const char *best = only_longer(word, words);
-	size_t best_d = strnlen(word, 64) / 3 + 1;
+	size_t len = strnlen(word, 64), best_d = len / 3 + 1;
 
 	if (best)
 		return best;
 	for (; *words; words++) {
-		size_t d = str_distance(word, *words);
+		size_t d = str_distance(word, *words), other = strnlen(*words, 64);
 
+		if (2 * d > (len > other ? len : other)) /* more is changed than is kept: another word */
+			continue;
 		if (d <= best_d && (!best || d < best_d)) {
 			best = *words;
 			best_d = d;

@@ -98,6 +98,8 @@ static void test_nearest_word(void **state)
 	assert_null(str_nearest("Zebra", words));
 	assert_string_equal(str_nearest("work", words), "WorkingDirectory"); /* half-typed */
 	assert_null(str_nearest("E", words));
+	assert_null(str_nearest("foo", (const char *const[]){"op", "vault", NULL}));
+	assert_string_equal(str_nearest("db", (const char *const[]){"dx", NULL}), "dx");
 }
 
 static void test_escape_keeps_text_and_defuses_control_bytes(void **state)
