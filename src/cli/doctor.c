@@ -61,7 +61,7 @@ static void network_checks(struct report *r, const struct launch_sockets *s)
 	CLEANUP_FREE char *text = NULL;
 	struct net_inside_result made;
 
-	memcpy(&made, s->facts, sizeof made);
+	net_inside_unpack(s->facts, &made);
 	text = net_capture_text(&made);
 	if (made.capture == NET_CAPTURE_RULES)
 		check(r, "transparent", "ok", "%s: every TCP connection of every program is judged", text);

@@ -126,7 +126,7 @@ static void give_to_proxy(struct run *r, struct launch_done *done)
 	struct net_inside_result made;
 	struct proxyctl_jail jail;
 
-	memcpy(&made, done->sockets.facts, sizeof made);
+	net_inside_unpack(done->sockets.facts, &made);
 	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
 	if (made.capture == NET_CAPTURE_PORTS) {

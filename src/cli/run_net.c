@@ -2,7 +2,6 @@
 #include "base/program.h"
 #include "sandbox/identity.h"
 #include <errno.h>
-#include <string.h>
 
 static void forget(struct run_net *n, bool denials_too)
 {
@@ -106,15 +105,7 @@ int run_net_start(struct run_net *n, struct loop *l, const struct conf *conf, co
 
 int run_net_inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	struct net_inside_result r;
-
-	_Static_assert(sizeof r <= sizeof out->facts && sizeof r.of / sizeof r.of[0] <= ELEMENTS(out->fds),
-		       "");
-	if (net_inside(data, out->fds, &r, e) < 0)
-		return -1;
-	out->n = r.n;
-	memcpy(out->facts, &r, sizeof r);
-	return 0;
+	return net_inside_pack(data, out->fds, ELEMENTS(out->fds), &out->n, out->facts, sizeof out->facts, e);
 }
 
 void run_net_attach(struct run_net *n, struct launch_done *done)
@@ -124,7 +115,7 @@ void run_net_attach(struct run_net *n, struct launch_done *done)
 
 	if (!n->proxy || done->netns_fd < 0)
 		return;
-	memcpy(&made, done->sockets.facts, sizeof made);
+	net_inside_unpack(done->sockets.facts, &made);
 	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
 	proxyctl_set_jail(n->proxy, n->unit->name, &jail);

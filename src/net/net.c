@@ -75,6 +75,25 @@ int net_inside(const struct net_plan *p, int *fds, struct net_inside_result *ret
 	return 0;
 }
 
+int net_inside_pack(const struct net_plan *p, int *fds, size_t max, size_t *ret_n, void *facts, size_t room,
+		    struct err **e)
+{
+	struct net_inside_result r;
+
+	if (max < ELEMENTS(r.of) || room < sizeof r)
+		return err_set(e, E2BIG, "no room for the sockets of a network");
+	if (net_inside(p, fds, &r, e) < 0)
+		return -1;
+	*ret_n = r.n;
+	memcpy(facts, &r, sizeof r);
+	return 0;
+}
+
+void net_inside_unpack(const void *facts, struct net_inside_result *ret)
+{
+	memcpy(ret, facts, sizeof *ret);
+}
+
 bool net_ports_only(void)
 {
 	return getenv("SBXSV_NO_NFTABLES") != NULL;

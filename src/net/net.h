@@ -64,6 +64,10 @@ struct net_inside_result { /* plain data: it travels from the launching child to
  * NET_SOCKETS_MAX. On failure nothing is left open. A kernel that refuses the nf_tables rules is no failure.
  */
 int net_inside(const struct net_plan *p, int *fds, struct net_inside_result *ret, struct err **e);
+/* The same, into what a launch passes out (struct launch_sockets): room for `max` fds, and for the result as plain data. */
+int net_inside_pack(const struct net_plan *p, int *fds, size_t max, size_t *ret_n, void *facts, size_t room,
+		    struct err **e);
+void net_inside_unpack(const void *facts, struct net_inside_result *ret);
 /* The environment of this process asks for the fallback (SBXSV_NO_NFTABLES, for tests). */
 bool net_ports_only(void);
 /* "nf_tables", "listed ports only (no nf_tables: REASON)", "off"; owned by caller. */

@@ -230,15 +230,7 @@ int network_plan(struct app *a, struct network_plan *ret, struct err **e)
 
 int network_inside(void *data, struct launch_sockets *out, struct err **e)
 {
-	struct net_inside_result r;
-
-	_Static_assert(sizeof r <= sizeof out->facts && sizeof r.of / sizeof r.of[0] <= ELEMENTS(out->fds),
-		       "");
-	if (net_inside(data, out->fds, &r, e) < 0)
-		return -1;
-	out->n = r.n;
-	memcpy(out->facts, &r, sizeof r);
-	return 0;
+	return net_inside_pack(data, out->fds, ELEMENTS(out->fds), &out->n, out->facts, sizeof out->facts, e);
 }
 
 static void remember_capture(struct app *a, const struct net_inside_result *made)
@@ -267,7 +259,7 @@ void network_attach(struct app *a, struct launch_done *done)
 		a->userns_fd = fcntl(done->userns_fd, F_DUPFD_CLOEXEC, 3);
 		a->netns_fd = fcntl(done->netns_fd, F_DUPFD_CLOEXEC, 3);
 	}
-	memcpy(&made, done->sockets.facts, sizeof made);
+	net_inside_unpack(done->sockets.facts, &made);
 	proxyctl_jail_fill(&jail, &done->userns_fd, &done->netns_fd, &made, done->sockets.fds);
 	done->sockets.n = 0;
 	remember_capture(a, &made);
