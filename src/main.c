@@ -292,11 +292,11 @@ static void save_rest(void *data, struct keep *k, struct js *root)
 	js_add(root, "ctl", ctl_save(k, d->ctl));
 }
 
-static void leave(void *data)
+static bool leave(void *data)
 {
 	struct daemon *d = data;
 
-	ctl_flush(d->ctl);
+	return ctl_flush(d->ctl);
 }
 
 static void be_upgradable(struct daemon *d)

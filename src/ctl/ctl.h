@@ -12,4 +12,5 @@ void ctl_destroy(struct ctl *c);
 struct js *ctl_save(struct keep *k, const struct ctl *c);
 struct ctl *ctl_restore(struct loop *l, struct sup *s, struct keep *k, const struct js *o,
 			void (*on_shutdown)(void *data, int64_t grace_ms), void *data, struct err **e);
-void ctl_flush(struct ctl *c); /* answers that are there go out, as far as they can without waiting */
+/* Answers that are there go out, as far as they can without waiting. False: a shutdown was asked for and is next. */
+bool ctl_flush(struct ctl *c);

@@ -517,12 +517,13 @@ struct ctl *ctl_restore(struct loop *l, struct sup *s, struct keep *k, const str
 	return c;
 }
 
-void ctl_flush(struct ctl *c)
+bool ctl_flush(struct ctl *c)
 {
 	enum { TIMES = 8 }; /* a resumed connection takes its turns: resumed, called, written */
 
 	for (int i = 0; i < TIMES; i++)
 		run(c);
+	return !c->shutdown.active;
 }
 
 static void remove_socket(const struct ctl *c)

@@ -354,6 +354,11 @@ void pc_start(struct proxyctl *p)
 		say_sync(p, p->syncs.last);
 }
 
+int pc_check_program(const struct proxyctl *p, struct err **e)
+{
+	return access(p->program, X_OK) == 0 ? 0 : err_sys(e, errno, "%s cannot be run", p->program);
+}
+
 int pc_map_crash_page(struct proxyctl *p, struct err **e)
 {
 	void *m = mmap(NULL, CRASH_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, p->crash_fd, 0);
@@ -393,11 +398,7 @@ struct proxyctl *proxyctl_create(struct loop *l, const char *program, uid_t run_
 {
 	struct proxyctl *p = pc_new(l, program, run_uid, run_gid, hooks);
 
-	if (access(program, X_OK) < 0) {
-		(void)err_sys(e, errno, "%s cannot be run", program);
-		goto fail;
-	}
-	if (make_crash_page(p, e) < 0)
+	if (pc_check_program(p, e) < 0 || make_crash_page(p, e) < 0)
 		goto fail;
 	p->started_ms = clk_mono_ms();
 	if (spawn_with_wire(p) < 0) {

@@ -103,8 +103,11 @@ struct js *proxyctl_denied(const struct proxyctl *p, const char *app);
 struct js *proxyctl_unreachable(const struct proxyctl *p, const char *app);
 
 /* --- across an exec of the supervisor, base/keep.h --- */
-bool proxyctl_can_be_saved(const struct proxyctl *p); /* false: messages wait to be sent */
+bool proxyctl_can_be_saved(const struct proxyctl *p); /* false: messages wait to be sent, or for an answer */
 struct js *proxyctl_save(struct keep *k, const struct proxyctl *p);
-/* The proxy goes on, unless another version of the protocol was spoken: then it is replaced. */
+/* The proxy goes on, unless another version of the protocol was spoken with it: then it is outdated, is told nothing, and is
+ * to be replaced, as after a crash. */
 struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loop *l, const char *program,
 				  uid_t run_uid, gid_t run_gid, const struct proxyctl_hooks *hooks, struct err **e);
+bool proxyctl_outdated(const struct proxyctl *p);
+void proxyctl_replace(struct proxyctl *p);

@@ -22,6 +22,7 @@ struct proxyctl {
 	struct loop_io exited;
 	struct wire *wire;
 	struct loop_timer restart;
+	bool outdated; /* taken over, and speaks another version of the protocol */
 	int64_t started_ms;
 	int crash_fd;
 	volatile char *crash_page; /* "active byte, name, NUL", see proxy/control.c */
@@ -29,6 +30,7 @@ struct proxyctl {
 
 struct proxyctl *pc_new(struct loop *l, const char *program, uid_t run_uid, gid_t run_gid,
 			const struct proxyctl_hooks *hooks); /* nothing runs yet */
+int pc_check_program(const struct proxyctl *p, struct err **e); /* is it there? */
 int pc_map_crash_page(struct proxyctl *p, struct err **e);
 void pc_watch(struct proxyctl *p, int fd); /* the proxy that is there; owns fd, our end of the wire */
 void pc_watch_end(struct proxyctl *p);	   /* its end alone */

@@ -231,7 +231,7 @@ static void app_from(struct keep *k, const struct js *o, struct proxyctl *p)
 
 bool proxyctl_can_be_saved(const struct proxyctl *p)
 {
-	return !p->wire || wire_left(p->wire) == wire_accepted(p->wire);
+	return !p->syncs.first && (!p->wire || wire_left(p->wire) == wire_accepted(p->wire));
 }
 
 struct js *proxyctl_save(struct keep *k, const struct proxyctl *p)
@@ -256,12 +256,11 @@ struct js *proxyctl_save(struct keep *k, const struct proxyctl *p)
 }
 
 /* Nobody understands it any more. */
-static void replace(struct proxyctl *p)
+void proxyctl_replace(struct proxyctl *p)
 {
 	struct pollfd end = {.fd = p->pidfd, .events = POLLIN};
 	int status;
 
-	log_info("sbxsv-proxy speaks an earlier version of the protocol: it is replaced");
 	if (p->pidfd >= 0) {
 		(void)pidfd_signal(p->pidfd, SIGKILL);
 		(void)poll(&end, 1, GONE_MS);
@@ -269,9 +268,18 @@ static void replace(struct proxyctl *p)
 		fd_close_many(&p->pidfd, 1);
 	}
 	p->pid = 0;
+	p->outdated = false;
 	for (struct pc_app *a = p->apps; a; a = a->next)
 		pc_app_proxy_died(a);
+	if (p->hooks.restarted)
+		p->hooks.restarted(p->hooks.data,
+				   "sbxsv-proxy spoke another version of the protocol and was replaced");
 	pc_start(p);
+}
+
+bool proxyctl_outdated(const struct proxyctl *p)
+{
+	return p->outdated;
 }
 
 struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loop *l, const char *program,
@@ -293,11 +301,14 @@ struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loo
 		if (app)
 			app_from(k, app, p);
 	}
-	if (keep_error(k, e) || pc_map_crash_page(p, e) < 0) {
+	if (keep_error(k, e) || (keep_is_rehearsal(k) && pc_check_program(p, e) < 0) ||
+	    pc_map_crash_page(p, e) < 0) {
 		fd_close_many(&wire, 1);
 		proxyctl_destroy(p);
 		return NULL;
 	}
+	/* with the timer there is none, and the next one is told all */
+	p->outdated = (!same || p->pidfd < 0) && !loop_timer_active(&p->restart);
 	if (same && wire >= 0 && p->pidfd >= 0) {
 		pc_watch(p, wire);
 		return p;
@@ -305,7 +316,5 @@ struct proxyctl *proxyctl_restore(struct keep *k, const struct js *o, struct loo
 	fd_close_many(&wire, 1);
 	if (same && p->pidfd >= 0) /* it was killed, and is not reaped yet */
 		pc_watch_end(p);
-	else if (!keep_is_rehearsal(k) && !loop_timer_active(&p->restart))
-		replace(p);
 	return p;
 }

@@ -68,7 +68,7 @@ void app_free(struct app *a)
 		at = &(*at)->next;
 	*at = a->next;
 	a->sup->n_apps--;
-	command_abandon(a, "the app was removed");
+	command_abandon(a, true, "the app was removed");
 	order_forget(a);
 	action_finish(a);
 	live_finish(a);

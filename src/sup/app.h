@@ -296,7 +296,7 @@ struct plan *run_plan(struct app *a, const struct unit *u, struct err **e); /* b
 void run_ready(struct app *a, const char *what); /* it does its work, and this shows it */
 /* Across an exec: the process that is there; ready_begun_ms: since when it is asked whether it is ready, 0: it is not. */
 void run_watch(struct app *a, int64_t ready_begun_ms);
-void run_go_on(struct sup *s); /* starts what was held back */
+void run_go_on(struct sup *s); /* starts what was held back, hooks too */
 void run_release(struct app *a); /* everything that belongs to the process that is gone */
 
 /* Around starts that follow each other without the loop in between: their plans share what they see of the disk. */
@@ -376,7 +376,7 @@ char *violations_command(const struct app *a, const struct js *event);
 
 /* command.c */
 void command_settle(struct app *a, const enum app_event *handled); /* answers who waited for this state */
-void command_abandon(struct app *a, const char *why);
+void command_abandon(struct app *a, bool ends, const char *why); /* ends: who waits for its end has it */
 void command_overtaken(struct app *a, enum app_event e); /* a request that is not carried out any more */
 
 /* order.c */
@@ -418,6 +418,7 @@ enum needs_verdict needs_check(struct app *a, struct err **e);
 bool needs_asking(const struct app *a); /* something of it runs */
 bool needs_stop(struct app *a);		/* false: nothing runs; else the end of the stop follows */
 const char *needs_optional(const struct app *a); /* programs that would be useful; NULL: none */
+void needs_restore(struct app *a, char *optional); /* owns it */
 void needs_release(struct app *a);
 
 /* health.c */
@@ -458,7 +459,10 @@ void hooks_init(struct sup *s);
 void hooks_happened(struct app *a, const char *name, const struct js *event);
 void hooks_release(struct app *a); /* the app is forgotten; one that runs goes on */
 size_t hooks_running(const struct sup *s);
-const char *hooks_busy(const struct sup *s); /* whose hook runs or waits; NULL: nobody's */
+const char *hooks_busy(const struct sup *s); /* whose hook runs; NULL: nobody's */
+void hooks_go_on(struct sup *s);             /* those that were held back */
+struct js *hooks_save(struct keep *k, const struct app *a); /* NULL: nothing */
+void hooks_restore(struct keep *k, const struct js *o, struct app *a);
 bool hooks_knows(const struct sup *s, pid_t pid);
 void hooks_kill(struct sup *s);
 void hooks_finish(struct sup *s);

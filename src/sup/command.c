@@ -125,14 +125,15 @@ void command_settle(struct app *a, const enum app_event *handled)
 	}
 }
 
-void command_abandon(struct app *a, const char *why)
+void command_abandon(struct app *a, bool ends, const char *why)
 {
 	while (a->waiters) {
 		struct waiter *w = a->waiters;
 		CLEANUP_FREE char *text = xasprintf("%s: %s", a->name, why);
+		bool stopped = ends && w->event == EV_STOP;
 
 		a->waiters = w->next;
-		command_answer(w->command, w->event == EV_STOP ? 0 : 1, w->event == EV_STOP ? NULL : text);
+		command_answer(w->command, stopped ? 0 : 1, stopped ? NULL : text);
 		free(w);
 	}
 }

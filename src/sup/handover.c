@@ -209,6 +209,8 @@ static struct js *app_save(struct keep *k, const struct app *a)
 		js_add_str(o, "held_back", order_save(a));
 	js_add(o, "instances", stdio_save(k, a));
 	add_if(o, "prepare", prepare_save(k, a));
+	add_if(o, "hooks", hooks_save(k, a));
+	keep_text(k, o, "optional", needs_optional(a));
 	add_if(o, "logs", a->logs ? logs_save(k, a->logs) : NULL);
 	add_if(o, "refused", refused_save(k, a->sup->refused, a->name));
 	return o;
@@ -258,6 +260,8 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 	order_restore(a, js_str(o, "held_back"));
 	stdio_restore(k, js_get(o, "instances"), a);
 	prepare_restore(k, js_get(o, "prepare"), a);
+	hooks_restore(k, js_get(o, "hooks"), a);
+	needs_restore(a, keep_get_text(k, o, "optional"));
 	LOAD_ARRAY(k, o, "loopback", loopback_fields, a->loopback, &a->n_loopback);
 	LOAD_ARRAY(k, o, "live", rule_fields, a->live.v, &a->live.n);
 	a->live.cap = a->live.n + 1;

@@ -303,7 +303,7 @@ static void go_on(struct app *a)
 {
 	struct hooks *h = a->hooks;
 
-	while (h->head && !h->run && !a->sup->down) {
+	while (h->head && !h->run && !a->sup->down && !a->sup->hand_over) {
 		struct waiting *w = take(h);
 		const char *words = command_of(a->unit, w->name);
 
@@ -367,9 +367,19 @@ static bool is_flood(struct hooks *h, const char *name)
 	return false;
 }
 
+/* Owns json. */
+static void put(struct hooks *h, const char *name, char *json)
+{
+	struct waiting *w = xcalloc(1, sizeof *w);
+
+	*w = (struct waiting){.name = name, .json = json};
+	*h->tail = w;
+	h->tail = &w->next;
+	h->n++;
+}
+
 void hooks_happened(struct app *a, const char *name, const struct js *event)
 {
-	struct waiting *w;
 	struct hooks *h;
 	char *json;
 
@@ -385,12 +395,7 @@ void hooks_happened(struct app *a, const char *name, const struct js *event)
 			say(a, name, "is left out: too many wait for the one that runs");
 		return;
 	}
-	w = xcalloc(1, sizeof *w);
-	w->name = name;
-	w->json = json;
-	*h->tail = w;
-	h->tail = &w->next;
-	h->n++;
+	put(h, name, json);
 	loop_defer_start(&a->sup->hooks_defer); /* not in the middle of what happens */
 }
 
@@ -420,9 +425,6 @@ size_t hooks_running(const struct sup *s)
 
 const char *hooks_busy(const struct sup *s)
 {
-	for (const struct app *a = s->apps; a; a = a->next)
-		if (a->hooks && a->hooks->head)
-			return a->name;
 	return s->hook_runs ? s->hook_runs->app_name : NULL;
 }
 
@@ -447,4 +449,56 @@ void hooks_finish(struct sup *s)
 		s->hook_runs->killed = true;
 		kill_run(s->hook_runs);
 	}
+}
+
+/* --- across an exec of the supervisor: none is begun before it, those that run are waited for, and those that wait go along --- */
+
+static const char *const names[] = {"OnStart", "OnReady", "OnExit", "OnFail", "OnViolation"};
+
+static const struct keep_field fields[] = {
+	KEEP(hooks, U64, dropped),
+	KEEP(hooks, U64, missed),
+	KEEP(hooks, I64, violation_ms),
+};
+
+struct js *hooks_save(struct keep *k, const struct app *a)
+{
+	struct js *o, *waiting;
+
+	if (!a->hooks)
+		return NULL;
+	o = js_obj();
+	waiting = js_arr();
+	keep_save(k, o, fields, ELEMENTS(fields), a->hooks);
+	for (const struct waiting *w = a->hooks->head; w; w = w->next) {
+		struct js *one = js_obj();
+
+		js_add_str(one, "name", w->name);
+		keep_text(k, one, "json", w->json);
+		js_push(waiting, one);
+	}
+	js_add(o, "waiting", waiting);
+	return o;
+}
+
+void hooks_restore(struct keep *k, const struct js *o, struct app *a)
+{
+	struct hooks *h;
+
+	if (!o)
+		return;
+	h = hooks_of(a);
+	keep_load(k, o, fields, ELEMENTS(fields), h);
+	for (const struct js *one = js_first(js_get(o, "waiting")); one; one = js_next(one)) {
+		CLEANUP_FREE char *json = keep_get_text(k, one, "json");
+
+		for (size_t i = 0; json && i < ELEMENTS(names); i++)
+			if (str_eq(js_str(one, "name"), names[i]))
+				put(h, names[i], TAKE_PTR(json));
+	}
+}
+
+void hooks_go_on(struct sup *s)
+{
+	loop_defer_start(&s->hooks_defer);
 }

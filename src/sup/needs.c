@@ -239,6 +239,13 @@ const char *needs_optional(const struct app *a)
 	return a->needs ? a->needs->optional : NULL;
 }
 
+/* The answers are not kept across an exec of the supervisor: the next start asks again. */
+void needs_restore(struct app *a, char *optional)
+{
+	if (optional)
+		needs_of(a)->optional = optional;
+}
+
 void needs_release(struct app *a)
 {
 	struct app_needs *n = TAKE_PTR(a->needs);

@@ -437,6 +437,7 @@ void run_go_on(struct sup *s)
 		if (!a->dead && a->state == APP_STARTING)
 			run_start(a);
 	}
+	hooks_go_on(s);
 }
 
 /* --- the end --- */

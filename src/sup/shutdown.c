@@ -93,7 +93,7 @@ void sup_shutdown(struct sup *s, int64_t grace_ms, void (*done)(void *data), voi
 	events_note(s->events, "supervisor", NULL, "shutting down, %zu apps run", living(s));
 	for (struct app *a = s->apps, *next; a; a = next) {
 		next = a->next;
-		command_abandon(a, "the supervisor is shutting down");
+		command_abandon(a, true, "the supervisor is shutting down");
 		if (!a->dead)
 			app_event(a, EV_STOP);
 	}

@@ -247,6 +247,18 @@ failed:
 	return NULL;
 }
 
+/* What another version wrote for another proxy may mean something else to this one: policies are made anew first. */
+static void replace_proxy(struct sup *s)
+{
+	for (struct app *a = s->apps; a; a = a->next) {
+		CLEANUP_ERR struct err *e = NULL;
+
+		if (a->network_told && network_rules_again(a, &e) < 0)
+			log_error("%s: %s", a->name, err_msg(e));
+	}
+	proxyctl_replace(s->proxy);
+}
+
 void sup_go_on(struct sup *s, const char *from_version)
 {
 	size_t n = 0;
@@ -257,6 +269,8 @@ void sup_go_on(struct sup *s, const char *from_version)
 	events_note(s->events, "supervisor", NULL, "upgraded in place from %s to %s, pid %d, %zu running apps kept",
 		    from_version, PACKAGE_VERSION, (int)getpid(), n);
 	log_info("upgraded in place from %s to %s, %zu running apps kept", from_version, PACKAGE_VERSION, n);
+	if (proxyctl_outdated(s->proxy))
+		replace_proxy(s);
 	sup_record(s);
 	strays_look(s);
 	for (struct app *a = s->apps, *next; a; a = next) {

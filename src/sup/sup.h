@@ -98,7 +98,8 @@ struct sup_self { /* how this process was started; all of it outlives sup */
 	char *const *argv; /* without --handover FD */
 	/* What others have to keep, into `root`; changes nothing. */
 	void (*save)(void *data, struct keep *k, struct js *root);
-	void (*leave)(void *data); /* the exec is next: who waits for an answer gets it now */
+	/* The exec is next: who waits for an answer gets it now. False: one was asked for something that the loop has to do first. */
+	bool (*leave)(void *data);
 	void *data;
 };
 void sup_upgradable(struct sup *s, const struct sup_self *self);

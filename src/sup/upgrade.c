@@ -8,9 +8,11 @@
  *   rehearse   all is written down, and the new program is run as a child that reads it (--check-handover) and says that it
  *              understands: a file that is no sbxsvd, damaged, of a version that cannot take over, or that hangs, changes
  *              nothing. Meanwhile the apps go on as ever.
- *   settle     launches, ends and the like, which take some milliseconds, are waited for; new launches are held back
- *   exec       the threads that look at what jails do are ended, so that no call is in their hands; all is written down again,
- *              and the program executed. If that fails, all goes on here.
+ *   settle     launches, ends and the like, which take some milliseconds, are waited for; new launches are held back. Then
+ *              signals are blocked and the loop takes one more turn, so that none is on its way through it
+ *   exec       the threads that look at what jails do are ended, so that no call is in their hands; requests that are there are
+ *              answered, and what one of them began is waited for; all is written down again, and the program executed. If
+ *              that fails, all goes on here.
  *
  * When the new program dies before it has taken over, that is the death of the supervisor: its apps end with it.
  */
@@ -42,7 +44,21 @@ struct upgrade {
 	/* all of it */
 	struct loop_timer timer;
 	int64_t since_ms;
+	bool quiet; /* signals are blocked */
+	sigset_t mask;
 };
+
+/* One that comes from now on waits for the new program. What came before is with the loop, which takes it in its next turn. */
+static void block_signals(struct upgrade *u, bool on)
+{
+	sigset_t all;
+
+	if (u->quiet == on)
+		return;
+	u->quiet = on;
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, on ? &all : &u->mask, on ? &u->mask : NULL);
+}
 
 static void finish(struct upgrade *u, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void finish(struct upgrade *u, int code, const char *fmt, ...)
@@ -56,6 +72,7 @@ static void finish(struct upgrade *u, int code, const char *fmt, ...)
 	va_end(ap);
 	log_warning("no upgrade: %s", text);
 	events_note(s->events, "supervisor", NULL, "no upgrade: %s", text);
+	block_signals(u, false);
 	s->upgrade = NULL;
 	s->hand_over = false;
 	loop_timer_stop(&u->timer);
@@ -113,7 +130,6 @@ static int execute(struct sup *s, struct err **e)
 	CLEANUP_FD int fd = write_down(s, &k, e);
 	CLEANUP_FREE char **argv = NULL;
 	char option[] = "--handover", number[16];
-	sigset_t all, old;
 	int error;
 
 	if (fd < 0)
@@ -124,39 +140,11 @@ static int execute(struct sup *s, struct err **e)
 		(void)keep_inherit(k, false, NULL);
 		return -1;
 	}
-	/* one that comes now waits for the new program */
-	(void)sigfillset(&all);
-	(void)sigprocmask(SIG_SETMASK, &all, &old);
 	(void)execve(s->self.program, argv, s->environ);
 	error = errno;
-	(void)sigprocmask(SIG_SETMASK, &old, NULL);
 	(void)keep_inherit(k, false, NULL);
 	return err_sys(e, error, "%s cannot be executed", s->self.program);
 }
-
-static void go(struct upgrade *u)
-{
-	struct sup *s = u->sup;
-	CLEANUP_ERR struct err *e = NULL;
-	CLEANUP_FREE char *who = NULL;
-
-	if (!violations_freeze(s, &who)) {
-		violations_thaw(s);
-		finish(u, 1, "%s: what its jail refuses is looked up on a file system that does not answer",
-		       who);
-		return;
-	}
-	events_settle(s->events);
-	for (struct app *a = s->apps; a; a = a->next)
-		command_abandon(
-			a, "the supervisor is being upgraded; what was asked for goes on, see sbxsv status");
-	s->self.leave(s->self.data);
-	(void)execute(s, &e);
-	violations_thaw(s);
-	finish(u, 1, "%s; all goes on as it was", err_msg(e));
-}
-
-/* --- settle --- */
 
 /* What has to be over first; NULL: nothing. Owned by caller. */
 static char *busy_with(const struct sup *s)
@@ -178,16 +166,61 @@ static char *busy_with(const struct sup *s)
 	return proxyctl_can_be_saved(s->proxy) ? NULL : xstrdup("sbxsv-proxy does not take its messages");
 }
 
+/* Requests that came until now are read and answered. False: one has begun something that has to be over first. */
+static bool leave(struct sup *s)
+{
+	bool ready;
+	char *what;
+
+	for (struct app *a = s->apps; a; a = a->next)
+		command_abandon(
+			a, false,
+			"the supervisor is being upgraded; what was asked for goes on, see sbxsv status");
+	ready = s->self.leave(s->self.data);
+	what = busy_with(s);
+	free(what);
+	return ready && !what;
+}
+
+static void go(struct upgrade *u)
+{
+	struct sup *s = u->sup;
+	CLEANUP_ERR struct err *e = NULL;
+	CLEANUP_FREE char *who = NULL;
+
+	if (!violations_freeze(s, &who)) {
+		violations_thaw(s);
+		finish(u, 1, "%s: what its jail refuses is looked up on a file system that does not answer",
+		       who);
+		return;
+	}
+	events_settle(s->events);
+	if (!leave(s)) {
+		violations_thaw(s);
+		block_signals(u, false);
+		loop_timer_start(&u->timer, LOOK_MS);
+		return;
+	}
+	(void)execute(s, &e);
+	violations_thaw(s);
+	finish(u, 1, "%s; all goes on as it was", err_msg(e));
+}
+
+/* --- settle --- */
+
 static void settle(struct upgrade *u)
 {
 	CLEANUP_FREE char *what = busy_with(u->sup);
 
-	if (!what)
+	if (!what && u->quiet) {
 		go(u);
-	else if (clk_mono_ms() - u->since_ms > SETTLE_MS)
+		return;
+	}
+	block_signals(u, !what);
+	if (what && clk_mono_ms() - u->since_ms > SETTLE_MS)
 		finish(u, 1, "%s, for %d s already; try again later", what, SETTLE_MS / 1000);
 	else
-		loop_timer_start(&u->timer, LOOK_MS);
+		loop_timer_start(&u->timer, what ? LOOK_MS : 0);
 }
 
 /* --- rehearse --- */

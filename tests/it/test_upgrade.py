@@ -14,6 +14,7 @@ import pytest
 
 import harness
 from harness import PYTHON, ROOT, build_dir, http_get, kill_pid, proc_start, wait_for
+from test_ports import hold, needs_init  # noqa: F401: a fixture
 from test_sup import unit
 
 QUICK = "[Restart]\nSec=50ms\nMaxSec=200ms\nLimitBurst=1000\n"
@@ -608,6 +609,312 @@ def test_stopped_in_the_middle(inst, installed):
     inst.down()
     assert p.wait(30) == 1
     assert proc_start(daemon) is None
+
+
+# --- what comes in the very moment, and what must not be lost ---
+
+WAITS = "#!/bin/sh\nwhile ! test -e %s; do sleep 0.02; done\nexec %s \"$@\"\n"
+
+
+class Moment:
+    """The hand-over, stopped before it: the daemon gets the end of the rehearsal and whatever was sent in one turn of its loop."""
+
+    def __init__(self, inst, installed):
+        self.inst, self.installed, self.pid = inst, installed, inst.daemon_pid()
+        self.go = os.path.join(inst.base, "go")
+        installed.put((WAITS % (self.go, installed.real)).encode())
+        # made before: the daemon knows it, so what comes over it is read when answers are flushed
+        self.conn = harness.UnixHttp(inst.control)
+        self.ask("GET", "/v1/version")
+        self.answer()
+        self.upgrade = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.child = wait_for(lambda: next((c for c in harness.children(self.pid) if self.rehearses(c)), None), what="the rehearsal")
+
+    def rehearses(self, pid):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                return b"--check-handover" in f.read()
+        except OSError:
+            return False
+
+    def ask(self, method, path, body=None):
+        self.conn.request(method, path, body=None if body is None else json.dumps(body), headers={"Content-Type": "application/json"})
+
+    def answer(self):
+        r = self.conn.getresponse()
+        return r.status, json.loads(r.read())
+
+    def send(self, method, path, body=None):
+        os.kill(self.pid, signal.SIGSTOP)
+        wait_for(lambda: proc_state(self.pid) == "T", what="a stopped supervisor")
+        self.ask(method, path, body)
+        self.installed.restore()
+        self.inst.user_file(self.go)
+        wait_for(lambda: proc_state(self.child) == "Z", what="the end of the rehearsal")
+        os.kill(self.pid, signal.SIGCONT)
+
+    def end(self):
+        out, _ = self.upgrade.communicate(timeout=60)
+        return self.upgrade.returncode, out
+
+
+def proc_state(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return None
+
+
+def test_a_shutdown_that_was_answered_is_done(inst, installed):
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    inst.up()
+    inst.wait_state("job", "running")
+    m = Moment(inst, installed)
+    m.send("POST", "/v1/shutdown", {})
+    assert m.answer() == (200, {"code": 0})
+    wait_for(lambda: proc_start(m.pid) is None, what="the end of the supervisor")
+    assert m.end()[0] == 1
+
+
+def test_a_signal_at_any_moment_is_heeded(inst):
+    """It comes while all is written down, which is made to take long: whoever ends the supervisor ends the new program."""
+    inst.write_unit("job", unit(inst.app_dir("job"), "exec sleep 1000"))
+    inst.up()
+    inst.wait_state("job", "running")
+    pid, trace = inst.daemon_pid(), os.path.join(inst.base, "trace")
+    if not shutil.which("strace"):
+        pytest.skip("no strace")
+    # the first one is that of the rehearsal
+    strace = inst.spawn(["strace", "-o", trace, "-p", str(pid), "-e", "trace=memfd_create", "-e", "inject=memfd_create:delay_enter=1500000:when=2"],
+                        stderr=subprocess.PIPE, text=True)
+    line = strace.stderr.readline()
+    if "attached" not in line:
+        pytest.skip(line.strip())
+    p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: said_yes(inst), what="the end of the rehearsal")
+    time.sleep(0.3)  # in the middle, mostly; and if not, the same is true
+    os.kill(pid, signal.SIGTERM)
+    p.communicate(timeout=60)
+    wait_for(lambda: proc_start(pid) is None, what="the end of the supervisor")
+
+
+def test_a_start_in_that_moment_takes_its_port_back(inst, installed, free_port, hold):
+    """What the request began is over before the hand-over: nobody waits for ever."""
+    port = free_port()
+    d = inst.server_unit("web", port, extra_app="Enabled=no")
+    orphan = hold(port, d)
+    needs_init(orphan)
+    inst.up()
+    m = Moment(inst, installed)
+    m.send("POST", "/v1/apps/web/start", {"wait": False})
+    assert m.end()[0] == 0
+    inst.wait_state("web", "running")
+    assert http_get(port).text.startswith("ok ") and inst.peek("web")["launches"] == 1
+    assert proc_start(orphan) is None
+
+
+def test_a_stop_that_waits_is_not_answered_as_done(inst):
+    d = inst.app_dir("slow", {"s.py": STUBBORN})
+    inst.write_unit("slow", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\n[Stop]\nTimeout=10min\n")
+    inst.up()
+    wait_for(lambda: "stubborn" in inst.log("slow"))
+    p = inst.spawn([harness.program("sbxsv"), "stop", "slow"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    inst.wait_state("slow", "stopping")
+    upgrade(inst)
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode == 1 and "is being upgraded" in out, out
+    assert inst.peek("slow")["state"] == "stopping"
+    inst.ok("kill", "-s", "KILL", "slow")
+    inst.wait_state("slow", "stopped")
+
+
+def said_yes(inst):
+    return "can take over" in inst.read_text(os.path.join(inst.state, "sbxsvd.log"))
+
+
+def test_rules_are_answered_when_they_are_in_force(inst, free_port):
+    """`sbxsv allow` is answered by what the proxy says: that is waited for."""
+    inst.server_unit("web", free_port(), network="Egress=hosts\nAllow=example.com\n")
+    inst.up()
+    inst.wait_state("web", "running")
+    proxy = inst.proxy_pid()
+    os.kill(proxy, signal.SIGSTOP)
+    allow = inst.spawn([harness.program("sbxsv"), "allow", "web", "example.org"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: inst.peek("web")["live_rules"])
+    p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: said_yes(inst), what="the end of the rehearsal")
+    os.kill(proxy, signal.SIGCONT)
+    for one in (allow, p):
+        out, _ = one.communicate(timeout=60)
+        assert one.returncode == 0, out
+    assert inst.proxy_pid() == proxy and inst.peek("web")["live_rules"]
+
+
+def test_hooks_that_wait_go_along(inst):
+    """An app that is refused something all the time, with a hook that takes longer than they are apart: some always wait."""
+    secret = os.path.join(inst.home, "secret")
+    os.mkdir(secret)
+    if harness.ROOT:
+        os.chown(secret, inst.user.pw_uid, inst.user.pw_gid)
+    d = inst.app_dir("web", {"hook.sh": "cat >>got; sleep 1.5; echo >>got\n"})
+    inst.write_unit("web", f"[App]\nShell=while :; do true >{secret}/x; sleep 0.1; done\nWorkingDirectory={d}\n[Hooks]\nOnViolation=/bin/sh hook.sh\n")
+    inst.up()
+
+    def told():
+        return [json.loads(x) for x in inst.read_text(f"{d}/got").split("\n") if x]
+    wait_for(lambda: len(told()) >= 2, what="hooks")
+    before = told()
+    upgrade(inst)
+    wait_for(lambda: len(told()) > len(before) + 1, what="hooks that go on")
+    stamps = [e["timestamp"] for e in told()]
+    assert stamps == sorted(set(stamps))  # in the order of the events, each once
+    assert not inst.events("web", "hook")  # none failed, none was left out
+    assert inst.peek("web")["launches"] == 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_version_that_is_asked_for(inst, answers):
+    """[Needs]: the question is waited for, and the app starts afterwards, or is tried again."""
+    d = inst.app_dir("web")
+    os.mkdir(f"{d}/bin", 0o755)
+    inst.user_file(f"{d}/bin/node", f"#!/bin/sh\necho x >> {d}/asked\nwhile ! test -e {d}/fine; do sleep 0.02; done\necho v20.1.0\n")
+    os.chmod(f"{d}/bin/node", 0o755)
+    inst.write_unit("web", f"[App]\nShell=exec sleep 1000\nWorkingDirectory={d}\nEnvironment=PATH={d}/bin:/usr/bin:/bin\n[Needs]\nNode=>=20\n"
+                           "OptionalBin=no-such-thing\n[Restart]\nSec=100ms\nMaxSec=100ms\n")
+    inst.up()
+    wait_for(lambda: os.path.exists(f"{d}/asked"))
+    assert inst.peek("web")["state"] == "starting"
+    p = inst.spawn([harness.program("sbxsv"), "upgrade"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: said_yes(inst), what="the end of the rehearsal")
+    if answers:
+        inst.user_file(f"{d}/fine")
+    out, _ = p.communicate(timeout=60)
+    assert p.returncode == 0, out
+    if not answers:
+        assert inst.peek("web")["launches"] == 0
+        inst.user_file(f"{d}/fine")
+    s = inst.wait_state("web", "running")
+    assert s["launches"] == 1 and not inst.events("web", "exit")
+    wait_for(lambda: inst.peek("web").get("optional"))
+    s = inst.peek("web")
+    upgrade(inst)
+    assert inst.peek("web")["optional"] == s["optional"] and inst.peek("web")["pid"] == s["pid"]
+
+
+def test_who_waits_for_whom(inst, free_port):
+    """Requires= of what was stopped by hand, of what is not there, and a stop that is held back until others have ended."""
+    inst.write_unit("db", unit(inst.app_dir("db"), "exec sleep 1000", app="Enabled=no"))
+    port = free_port()
+    inst.server_unit("web", port, extra_app="Requires=db")
+    inst.write_unit("lost", unit(inst.app_dir("lost"), "exec sleep 1000", app="Requires=nosuch"))
+    d = inst.app_dir("slow", {"s.py": STUBBORN})
+    inst.write_unit("slow", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\nRequires=base\n[Stop]\nTimeout=10min\n")
+    inst.write_unit("base", unit(inst.app_dir("base"), "exec sleep 1000"))
+    inst.up()
+    inst.wait_state("web", "running")  # which started db
+    wait_for(lambda: "stubborn" in inst.log("slow"))
+    inst.ok("stop", "db")
+    inst.ok("start", "--no-wait", "web")
+    inst.wait_state("web", "running")
+    inst.ok("stop", "db")
+    inst.wait_state("web", "stopped")
+    inst.ok("stop", "--no-wait", "base")
+    inst.wait_state("slow", "stopping")
+    names = ("db", "web", "lost", "slow", "base")
+    before = seen(inst, names)
+    assert [before[n]["state"] for n in names] == ["stopped", "stopped", "waiting", "stopping", "running"]
+    assert "stops when nothing that requires it runs" in before["base"]["reason"] and "there is no such app" in before["lost"]["reason"]
+    for _ in range(2):
+        upgrade(inst)
+        assert seen(inst, names) == before
+    inst.ok("kill", "-s", "KILL", "slow")
+    inst.wait_state("base", "stopped")
+    assert "stopped with base" in inst.wait_state("slow", "stopped")["reason"]
+    inst.ok("start", "web")
+    assert inst.peek("db")["state"] == "running" and http_get(port).text.startswith("ok ")
+    inst.write_unit("nosuch", unit(inst.app_dir("nosuch"), "exec sleep 1000"))
+    assert inst.wait_state("lost", "running")["launches"] == 1
+
+
+# --- sbxsv-proxy ---
+
+# The old program said that it speaks another version of the protocol with its proxy.
+OTHER_PROTOCOL = """#!/usr/bin/python3
+import os, re, sys
+at = int(sys.argv[2])
+size = os.fstat(at).st_size
+data = os.pread(at, size, 0)
+now = re.sub(rb'"protocol":\\d', b'"protocol":0', data)
+assert len(now) == len(data) and now != data
+fd = os.memfd_create("x", 0)
+while now:
+    now = now[os.write(fd, now):]
+os.lseek(fd, 0, 0)
+os.dup2(fd, at)
+os.close(fd)
+os.execv("REAL", sys.argv)
+"""
+
+
+def test_a_proxy_that_speaks_another_version_is_replaced(inst, installed, free_port):
+    """As after a crash: its connections end, who waits in the queue of a port is served, apps and counters stay; rules are in force."""
+    port, held = free_port(), free_port()
+    inst.server_unit("web", port, network="Egress=hosts\nAllow=example.com\nLoopback=app:late\n")
+    d = inst.app_dir("late")
+    inst.write_unit("late", f"[App]\nShell=while test ! -e go; do sleep 0.1; done; exec {PYTHON} -m http.server $PORT\nWorkingDirectory={d}\n"
+                            f"[Network]\nListen={held}\n[Ready]\nTimeout=300s\n")
+    rest = free_port()
+    inst.server_unit("rest", rest, extra_app="Mode=session", body="[Session]\nIdleTimeout=1s\n")
+    inst.up()
+    before = inst.wait_state("web", "running")
+    inst.wait_state("late", "starting")
+    inst.wait_state("rest", "idle")
+    inst.ok("allow", "web", "example.org")
+    proxy = inst.proxy_pid()
+    stays = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    stays.request("GET", "/")
+    assert stays.getresponse().read().startswith(b"ok ")
+    wait_for(lambda: inst.peek("web")["counters"]["in_total"] == 1)
+    waits = http.client.HTTPConnection("127.0.0.1", held, timeout=60)
+    waits.request("GET", "/")
+    installed.put(OTHER_PROTOCOL.replace("REAL", installed.real).encode())
+    upgrade(inst)
+    now = wait_for(inst.proxy_pid, what="another proxy")
+    assert now != proxy and proc_start(proxy) is None
+    with pytest.raises((http.client.HTTPException, OSError)):
+        stays.request("GET", "/")
+        stays.getresponse()
+    assert http_get(port).text.startswith("ok ") and http_get(rest).text.startswith("ok ")
+    inst.user_file(f"{d}/go")
+    assert waits.getresponse().status == 200
+    after = inst.peek("web")
+    assert (after["pid"], after["launches"], after["state"]) == (before["pid"], 1, "running")
+    wait_for(lambda: inst.peek("web")["counters"]["in_total"] == 2, what="the counters of both proxies")
+    assert [r["text"] for r in after["live_rules"]] == ["example.org"] and after["allow"] == ["example.com"]
+    # what it may reach is judged as before, inside too
+    assert http_get(port, f"/connect?h=127.0.0.1&p={held}").text == "connected"
+    http_get(port, "/fetch?u=http://denied.example/")
+    wait_for(lambda: [x for x in inst.peek("web")["denied"] if x["host"] == "denied.example"], what="a refusal")
+    supervisor = inst.api("GET", "/v1/status")[1]["supervisor"]
+    assert supervisor["proxy"]["restarts"] == 1
+    assert any("sbxsv-proxy" in e["message"] and "version" in e["message"] for e in inst.events(type="supervisor"))
+    assert inst.ok("deny", "web", "example.net")
+
+
+def test_an_installation_without_its_proxy_is_refused(inst, installed, free_port):
+    """The proxy that runs could not be started again."""
+    port = free_port()
+    inst.server_unit("web", port)
+    inst.up()
+    inst.wait_state("web", "running")
+    proxy = os.path.join(installed.dir, "sbxsv-proxy")
+    os.rename(proxy, proxy + ".gone")
+    r = inst.sbxsv("upgrade")
+    assert r.code == 1 and "sbxsv-proxy" in r.err and "nothing has changed" in r.err, r
+    assert http_get(port).status == 200
+    os.rename(proxy + ".gone", proxy)
+    upgrade(inst)
 
 
 # --- reload ---
