@@ -239,6 +239,18 @@ static void load_definition(struct keep *k, const struct js *o, struct app *a)
 	refused_restore(k, js_get(o, "refused"), a->sup->refused, a->name);
 }
 
+/* Numbers that stand for something. A newer version may have more of them. */
+static void check_numbers(struct keep *k, const struct app *a)
+{
+	if (a->gate > PROXY_GATE_REST)
+		keep_wrong(k, "%s: a gate that this version does not know", a->name);
+	if (a->last_exit.limit > LIMIT_FILE_SIZE)
+		keep_wrong(k, "%s was ended by a limit that this version does not know", a->name);
+	for (size_t i = 0; i < a->live.n; i++)
+		if (!*policy_key_name(a->live.v[i].key) || !a->live.v[i].text)
+			keep_wrong(k, "%s: a rule given at run time that this version does not know", a->name);
+}
+
 static void app_load(struct keep *k, const struct js *o, struct sup *s)
 {
 	const char *name = js_str(o, "name");
@@ -271,8 +283,7 @@ static void app_load(struct keep *k, const struct js *o, struct sup *s)
 			  &a->last_exit);
 		a->last_exit.known = true;
 	}
-	if (a->gate > PROXY_GATE_REST)
-		keep_wrong(k, "%s: a gate that this version does not know", name);
+	check_numbers(k, a);
 	load_process(k, o, a);
 }
 

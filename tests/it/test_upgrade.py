@@ -542,6 +542,23 @@ def test_a_program_that_cannot_take_over(inst, installed, free_port, what):
     assert http_get(port).status == 200
 
 
+@pytest.mark.parametrize("was, now, words", [('"key":1', '"key":9', "a rule given at run time that this version does not know"),
+                                             ('"limit":4', '"limit":9', "was ended by a limit that this version does not know")])
+def test_numbers_of_another_version_are_refused(inst, installed, was, now, words):
+    """Of a newer one that is replaced by an older one: what it has more of is not taken for something else."""
+    inst.write_unit("job", unit(inst.app_dir("job"), "kill -XFSZ $$", body="[Restart]\nPolicy=no\n"))
+    inst.up()
+    inst.wait_state("job", "failed")
+    inst.ok("deny", "job", "example.org")
+    edit = f'replace(b\'{was}\', b\'{now}\')'
+    installed.put(OTHER_VERSION.replace('replace(b"sbxsv-handover 1 ", b"sbxsv-handover 2 ", 1)', edit).replace("REAL", installed.real).encode())
+    r = inst.sbxsv("upgrade")
+    assert r.code == 1 and words in r.err and "nothing has changed" in r.err, r
+    installed.restore()
+    upgrade(inst)
+    assert "file became too large" in inst.peek("job")["last_exit"]["text"] and inst.peek("job")["live_rules"][0]["key"] == "Deny"
+
+
 def test_another_version(inst, installed, free_port):
     """The name it was started by, a link to another directory by then."""
     link, one, two = (os.path.join(inst.base, n) for n in ("current", "one", "two"))
