@@ -109,16 +109,18 @@ def test_one_left_over_from_a_launch_is_wanted():
         d = Driver(lab)
         d.proxy.make_socket = None  # no socket for it
         d.proxy.jail("notes")
-        d.gate("serve", 1)
+        d.gate("serve", 1, idle_ms=60000)
         c = d.client()
-        d.proxy.wait("need")
+        while d.proxy.counters("notes")["in_open"] != 1:
+            pass
+        d.gate("serve", 2)
         assert d.silent()
         d.proxy.send("drop", app="notes")
-        d.gate("rest", 2)
-        assert d.says("wanted") == ("notes", 2)
+        d.gate("rest", 3)
+        assert d.says("wanted") == ("notes", 3)
         d.proxy.make_socket = d.jail.pool_socket
         d.proxy.jail("notes")
-        d.gate("serve", 3)
+        d.gate("serve", 4)
         assert d.echoes(c)
         d.close()
 
