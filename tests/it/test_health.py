@@ -102,7 +102,7 @@ def test_a_check_reads_the_whole_answer(inst, free_port):
     inst.foreground()
     inst.wait_state("web", "running")
     assert checks(inst, "web", 5)["health"]["healthy"]
-    harness.wait_for(lambda: len(lines(d, "ends")) >= 5, what="the ends of five answers")  # the app writes after it has answered
+    wait_for(lambda: len(lines(d, "ends")) >= 5, what="the ends of five answers")  # the app writes after it has answered
     assert "whole" in lines(d, "ends"), lines(d, "ends")  # not each: 250 ms may be little for a busy machine
 
 
