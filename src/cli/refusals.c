@@ -18,8 +18,9 @@ void refusals_init(struct refusals *r)
 
 void refusals_finish(struct refusals *r)
 {
-	observer_destroy(r->observer, 100); /* no loop comes after this */
+	observer_destroy(r->observer, 0);
 	r->observer = NULL;
+	observer_finish(100); /* no loop comes after this */
 	fd_close_many(&r->host_diag, 1);
 	js_free(r->list);
 	r->list = NULL;

@@ -364,6 +364,7 @@ int violations_listening(void *app, const struct launch_audit *fds, struct err *
 /* All of the jail is dead. True: all it was refused is known; else `drained` is called. */
 bool violations_drain(struct app *a, void (*drained)(void *app));
 void violations_release(struct app *a);
+void violations_finish(void); /* after the last app is gone, before the loop is */
 void violations_ended(struct app *a, bool failed);
 void violations_from_proxy(struct sup *s, const struct js *event);
 struct js *violations_status(const struct app *a);

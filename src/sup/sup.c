@@ -306,6 +306,7 @@ void sup_destroy(struct sup *s)
 	while (s->apps)
 		app_free(s->apps);
 	hooks_finish(s);
+	violations_finish();
 	loop_defer_stop(&s->record_defer);
 	loop_timer_stop(&s->kill_timer);
 	loop_signal_stop(&s->child_signal);

@@ -19,8 +19,9 @@ _Static_assert((int)JUDGE_READ == (int)OBSERVED_READ && (int)JUDGE_WRITE == (int
 	       "an observer asks a judge");
 
 enum {
-	SOON_MS = 10000, /* as for [Restart]: who was ready for so long has started */
-	FREEZE_MS = 1500 /* a thread that waits for room takes a second */
+	SOON_MS = 10000,  /* as for [Restart]: who was ready for so long has started */
+	FREEZE_MS = 1500, /* a thread that waits for room takes a second */
+	END_MS = 50       /* they were told when their apps ended: only a dead file system takes so long */
 };
 
 enum audit violations_mode(const struct app *a, const struct plan *p)
@@ -219,6 +220,11 @@ void violations_release(struct app *a)
 	observer_destroy(TAKE_PTR(a->observer), 0);
 	judge_destroy(TAKE_PTR(a->judge));
 	free(TAKE_PTR(a->program));
+}
+
+void violations_finish(void)
+{
+	observer_finish(END_MS);
 }
 
 /* --- what is shown --- */

@@ -329,8 +329,27 @@ static void shrink(struct observer *o)
 	(void)pthread_mutex_unlock(&o->lock);
 }
 
+static struct observer *leaving; /* destroyed, and a thread has not ended yet */
+
+static void leave(struct observer *o)
+{
+	o->next_leaving = leaving;
+	leaving = o;
+}
+
+static void left(const struct observer *o)
+{
+	struct observer **at = &leaving;
+
+	while (*at && *at != o)
+		at = &(*at)->next_leaving;
+	if (*at)
+		*at = o->next_leaving;
+}
+
 static void free_observer(struct observer *o)
 {
+	left(o);
 	ear_wait_end(o);
 	loop_io_stop(&o->bell_io);
 	loop_timer_stop(&o->drain_timer);
@@ -566,4 +585,24 @@ void observer_destroy(struct observer *o, unsigned wait_ms)
 	(void)judge_join(o, wait_ms);
 	if (!o->ear.there && !o->judge.there)
 		free_observer(o);
+	else
+		leave(o);
+}
+
+static unsigned ms_until(int64_t end_ms)
+{
+	int64_t ms = end_ms - observer_now_ms();
+
+	return ms > 0 ? (unsigned)ms : 0;
+}
+
+void observer_finish(unsigned wait_ms)
+{
+	int64_t end_ms = observer_now_ms() + wait_ms;
+
+	for (struct observer *o = leaving, *next; o; o = next) {
+		next = o->next_leaving;
+		if (ear_join(o, ms_until(end_ms)) && judge_join(o, ms_until(end_ms)))
+			free_observer(o);
+	}
 }

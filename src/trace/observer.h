@@ -95,6 +95,9 @@ int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret
 /* No hook but `gone` is called afterwards: now, when its threads end within `wait_ms`, or else from the loop when they do. One
  * that hangs for ever is left behind. */
 void observer_destroy(struct observer *o, unsigned wait_ms);
+/* Before the loop is destroyed: the threads of all that were destroyed end, and `gone` is called, within `wait_ms` together; one
+ * that hangs is left to the end of the process. */
+void observer_finish(unsigned wait_ms);
 
 /*
  * Across an exec of the supervisor (base/keep.h) calls wait in the listener, which stays. Threads do not survive an exec, and

@@ -88,6 +88,7 @@ struct thread {
 
 /* In memory of its own (mmap), of which only what is used is there. */
 struct observer {
+	struct observer *next_leaving; /* destroyed, and a thread of it has not ended yet */
 	struct observer_config c;
 	struct loop *loop;
 	struct loop_io bell_io;

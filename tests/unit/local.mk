@@ -285,6 +285,14 @@ test_hosts_SOURCES = tests/unit/test_hosts.c
 test_hosts_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 test_hosts_LDADD = libproxy.a libpolicy.a $(BASE_LIBS) $(CMOCKA_LIBS)
 if HAVE_CMOCKA
+check_PROGRAMS += test_observer
+TESTS += test_observer
+endif
+test_observer_SOURCES = tests/unit/test_observer.c
+test_observer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+test_observer_LDADD = libtrace.a $(BASE_LIBS) $(CMOCKA_LIBS)
+
+if HAVE_CMOCKA
 check_PROGRAMS += test_refused
 TESTS += test_refused
 endif
