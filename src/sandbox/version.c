@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIMIT_MS = 4000, TEXT_MAX = 512, VERSION_MAX = 40 };
+enum { LIMIT_MS = 4000, TEXT_MAX = 512, VERSION_MAX = 40, TURN_READS = 32 };
 
 struct version_query {
 	struct loop *loop;
@@ -40,23 +40,23 @@ bool version_find(const char *text, char *ret, size_t cap)
 	return true;
 }
 
-/* What does not fit is read and forgotten: the program must not wait for us. */
+/* What does not fit is read and forgotten: the program must not wait for us. Nor does anybody else: it may write faster than
+ * this reads. */
 static void take_text(struct version_query *q)
 {
-	char rest[TEXT_MAX];
-	ssize_t n;
+	char rest[4096];
 
-	for (;;) {
+	for (int i = 0; i < TURN_READS; i++) {
 		size_t room = sizeof q->text - 1 - q->len;
+		ssize_t n = read(q->out, room ? q->text + q->len : rest, room ? room : sizeof rest);
 
-		n = read(q->out, room ? q->text + q->len : rest, room ? room : sizeof rest);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			loop_io_stop(&q->readable);
 		if (n <= 0)
-			break;
+			return;
 		if (room)
 			q->len += (size_t)n;
 	}
-	if (n == 0 || (errno != EAGAIN && errno != EINTR))
-		loop_io_stop(&q->readable);
 }
 
 static void on_readable(struct loop_io *w, unsigned events)

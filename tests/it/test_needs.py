@@ -131,6 +131,21 @@ def test_one_that_does_not_answer(inst, free_port):
     inst.wait_state("mute", "running")
 
 
+def test_one_that_never_stops_talking(inst, free_port):
+    """Faster than it is read: it has 4 s like one that is silent, and nobody else waits for it."""
+    port = free_port()
+    d = inst.app_dir("flood")
+    fake(inst, d, f"#!/bin/sh\n[ -e {d}/fine ] && {{ echo v20; exit; }}\nexec cat /dev/zero\n")
+    add(inst, "flood", "Node=>=20", app=f"Environment=PATH={d}/bin:/usr/bin:/bin", body="[Restart]\nSec=100ms\nMaxSec=200ms\n")
+    inst.server_unit("web", port)
+    inst.foreground()
+    inst.wait_state("web", "running")
+    s = inst.wait_state("flood", "backoff")
+    assert "did not end within 4 s" in s["reason"], s
+    inst.user_file(f"{d}/fine")
+    inst.wait_state("flood", "running")
+
+
 @pytest.mark.parametrize("verb,state", [("stop", "stopped"), ("restart", "starting"), ("remove", None), ("down", None)])
 def test_in_the_middle_of_the_question(inst, verb, state):
     d = inst.app_dir("mute")
