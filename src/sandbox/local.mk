@@ -3,7 +3,7 @@ noinst_LIBRARIES += libsandbox.a
 libsandbox_a_SOURCES =
 # plan: a unit and a view of the disk -> everything about one jail; pure
 libsandbox_a_SOURCES += src/sandbox/plan.h src/sandbox/plan_internal.h src/sandbox/plan.c src/sandbox/plan_grants.c src/sandbox/plan_locks.c \
-	src/sandbox/plan_memo.c src/sandbox/plan_paths.c src/sandbox/plan_places.c src/sandbox/plan_search.c src/sandbox/plan_shut.c src/sandbox/plan_sockets.c src/sandbox/plan_print.c \
+	src/sandbox/plan_memo.c src/sandbox/plan_mounts.c src/sandbox/plan_paths.c src/sandbox/plan_places.c src/sandbox/plan_search.c src/sandbox/plan_shut.c src/sandbox/plan_sockets.c src/sandbox/plan_print.c \
 	src/sandbox/judge.c src/sandbox/judge.h src/sandbox/plan_fs.c src/sandbox/toolchain.c src/sandbox/guard.c src/sandbox/environment.c
 # what the supervisor and the command both need to know of a unit
 libsandbox_a_SOURCES += src/sandbox/identity.c src/sandbox/identity.h src/sandbox/needs.c src/sandbox/needs.h src/sandbox/rules.c src/sandbox/rules.h src/sandbox/version.c src/sandbox/version.h

@@ -54,8 +54,10 @@ static void ctx_finish(struct plan_ctx *c)
 		free(p->path);
 		free(p->written);
 		free(p->reason);
+		free(p->again);
 	}
 	free(c->places);
+	plan_mounts_free(c->mounts);
 	for (size_t i = 0; i < c->n_links; i++) {
 		free(c->links[i].path);
 		free(c->links[i].target);

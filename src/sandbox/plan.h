@@ -34,8 +34,8 @@ struct plan_fs {
 	/* absolute paths of the sockets bound in the supervisor's own network namespace, as their owners
 	 * wrote them; 0 or -1 with errno */
 	int (*bound)(void *data, struct strv *ret);
-	/* where file systems of these types are mounted; 0 or -1 with errno */
-	int (*mounts)(void *data, const char *const types[2], struct strv *ret);
+	/* proc_pid_mountinfo(5), owned by caller; NULL: it cannot be read */
+	char *(*mountinfo)(void *data);
 	void *data;
 };
 struct plan_fs plan_fs_real(void);

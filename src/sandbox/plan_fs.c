@@ -236,56 +236,19 @@ static int real_bound(void *data, struct strv *ret)
 	return 0;
 }
 
-/* proc(5): space, tab, newline and backslash are \\ooo in mountinfo. */
-static void undo_octal(char *s)
+static char *real_mountinfo(void *data)
 {
-	char *to = s;
-
-	while (*s) {
-		unsigned code;
-
-		if (s[0] == '\\' && sscanf(s + 1, "%3o", &code) == 1) {
-			*to++ = (char)code;
-			s += 4;
-		} else {
-			*to++ = *s++;
-		}
-	}
-	*to = 0;
-}
-
-static bool is_type(const char *text, size_t len, const char *type)
-{
-	return strlen(type) == len && strncmp(text, type, len) == 0;
-}
-
-static int real_mounts(void *data, const char *const types[2], struct strv *ret)
-{
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	size_t cap = 0;
+	CLEANUP_FILE FILE *f = fopen("/proc/self/mountinfo", "re");
+	struct strbuf b = STRBUF_INIT;
+	char buf[4096];
+	size_t n;
 
 	(void)data;
 	if (!f)
-		return -1;
-	while (getline(&line, &cap, f) > 0) {
-		char *sep = strstr(line, " - "), *at = line;
-		size_t n;
-
-		for (int i = 0; at && i < 4; i++) /* ID parent major:minor root MOUNTPOINT ... - TYPE */
-			at = strchr(at + (i > 0), ' ');
-		if (!sep)
-			continue;
-		n = strcspn(sep + 3, " ");
-		if (!at || !(is_type(sep + 3, n, types[0]) || is_type(sep + 3, n, types[1])))
-			continue;
-		at[1 + strcspn(at + 1, " ")] = 0;
-		undo_octal(at + 1);
-		strv_add(ret, at + 1);
-	}
-	free(line);
-	(void)fclose(f);
-	return 0;
+		return NULL;
+	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
+		strbuf_add(&b, buf, n);
+	return strbuf_take(&b);
 }
 
 struct plan_fs plan_fs_real(void)
@@ -298,6 +261,6 @@ struct plan_fs plan_fs_real(void)
 		.scan = real_scan,
 		.socket_live = real_socket_live,
 		.bound = real_bound,
-		.mounts = real_mounts,
+		.mountinfo = real_mountinfo,
 	};
 }

@@ -336,7 +336,7 @@ static void granted_secrets(struct plan_ctx *c)
 		CLEANUP_WHERE struct plan_where w = {0};
 		CLEANUP_FREE char *reason = NULL;
 
-		if (s->kind != PLACE_SECRET || !s->exists || !plan_secret_granted(c->u, s->name))
+		if (s->kind != PLACE_SECRET || !s->exists || s->again || !plan_secret_granted(c->u, s->name))
 			continue;
 		reason = xasprintf("Secret=%s", s->name);
 		plan_resolve(c, s->written, &w);

@@ -56,6 +56,7 @@ struct plan_place { /* a hidden place, resolved */
 	bool firm;   /* no directory on the way to it is trusted to stay as it is, root's neither */
 	struct plan_crossed *links; /* on the way to it */
 	size_t n_links;
+	char *again; /* the place that a second mount shows here; NULL */
 };
 
 struct plan_ask {
@@ -93,6 +94,7 @@ struct plan_ctx {
 	struct strv homes;  /* of the app's user and of the supervisor's, resolved; "/" is left out */
 	struct strv search; /* the app's PATH, as written */
 	struct strv login, path_dirs; /* never writable, resolved */
+	struct plan_mounts *mounts;
 	struct plan_known *known;     /* hash table, see plan_paths.c */
 	size_t n_known, cap_known;
 	size_t problems_before;
@@ -156,6 +158,14 @@ bool plan_secret_granted(const struct unit *u, const char *name);
 /* --- plan_shut.c --- */
 /* When all grants are known: hides the hidden places, and shuts the directories that show their names. */
 void plan_hide_places(struct plan_ctx *c);
+
+/* --- plan_mounts.c: the mount table. Pure. --- */
+struct plan_mounts;
+struct plan_mounts *plan_mounts_parse(const char *mountinfo); /* NULL: an empty one */
+void plan_mounts_free(struct plan_mounts *m);
+void plan_mounts_of_types(const struct plan_mounts *m, const char *const types[2], struct strv *ret);
+/* The other paths by which what is at `path` (resolved; it may be absent) can be reached, or a part of it. */
+void plan_mounts_other_names(const struct plan_mounts *m, const char *path, struct strv *ret);
 
 /* --- plan_locks.c: what is never writable --- */
 /* At, above or below a place from which the login of the person with this home runs things. */

@@ -77,6 +77,7 @@ static void add_resolved(struct plan_ctx *c, const char *path, struct strv *ret)
 
 	plan_resolve(c, path, &w);
 	strv_add(ret, w.path);
+	plan_mounts_other_names(c->mounts, w.path, ret);
 }
 
 static void collect(struct plan_ctx *c)

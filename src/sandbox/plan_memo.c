@@ -143,17 +143,15 @@ static int memo_bound(void *data, struct strv *ret)
 	return answer(f);
 }
 
-static int memo_mounts(void *data, const char *const types[2], struct strv *ret)
+static char *memo_mountinfo(void *data)
 {
-	CLEANUP_FREE char *question = xasprintf("%s %s", types[0], types[1]);
 	struct plan_memo *m = data;
 	bool ask;
-	struct fact *f = look(m, 'm', question, &ask);
+	struct fact *f = look(m, 'm', "", &ask);
 
 	if (ask)
-		f->error = m->below.mounts(m->below.data, types, &f->names) < 0 ? errno : 0;
-	strv_copy(ret, &f->names);
-	return answer(f);
+		f->text = m->below.mountinfo(m->below.data);
+	return xstrdup(f->text);
 }
 
 bool plan_memo_recall(struct plan_memo *m, const char *path, struct plan_where *ret)
@@ -194,7 +192,7 @@ struct plan_fs plan_memo_fs(struct plan_memo *m)
 		.scan = memo_scan,
 		.socket_live = memo_socket_live,
 		.bound = memo_bound,
-		.mounts = memo_mounts,
+		.mountinfo = memo_mountinfo,
 		.data = m,
 	};
 }

@@ -183,11 +183,43 @@ static void kernel_mounts(struct plan_ctx *c)
 	static const char *const types[2] = {"proc", "mqueue"};
 	CLEANUP_STRV struct strv at = {0};
 
-	if (c->w->fs.mounts(c->w->fs.data, types, &at) < 0)
-		return;
+	plan_mounts_of_types(c->mounts, types, &at);
 	for (size_t k = 0; k < at.n; k++)
 		if (!path_is_below(at.v[k], "/proc") && !path_is_below(at.v[k], "/dev"))
 			place_add(c, at.v[k], PLACE_FILE, NULL, "it shows processes of this machine");
+}
+
+static void place_again(struct plan_ctx *c, size_t i, const char *path)
+{
+	CLEANUP_FREE char *reason = xasprintf("%s, mounted here too", c->places[i].reason);
+	struct plan_place *new = place_add(c, path, c->places[i].kind, c->places[i].name, reason);
+	const struct plan_place *p = &c->places[i]; /* adding moves them */
+
+	new->again = xstrdup(p->path);
+	new->create = p->create;
+	new->firm = p->firm;
+}
+
+/* A mount of a part of a place that is the home of the app's user, or above it: no place, or nothing would be left. */
+static bool holds_a_home(const struct plan_ctx *c, const char *path)
+{
+	for (size_t i = 0; i < c->homes.n; i++)
+		if (path_is_below(c->homes.v[i], path))
+			return true;
+	return strcmp(path, "/") == 0;
+}
+
+/* The places `from` to `to` under the names that other mounts give them. */
+static void other_names(struct plan_ctx *c, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++) {
+		CLEANUP_STRV struct strv names = {0};
+
+		plan_mounts_other_names(c->mounts, c->places[i].path, &names);
+		for (size_t k = 0; k < names.n; k++)
+			if (!holds_a_home(c, names.v[k]))
+				place_again(c, i, names.v[k]);
+	}
 }
 
 /* Somebody else's home directory that this user may enter: what lies openly in it is for `open` to show, a
@@ -248,22 +280,32 @@ static void other_homes(struct plan_ctx *c)
 
 void plan_guard_init(struct plan_ctx *c)
 {
+	CLEANUP_FREE char *mountinfo = c->w->fs.mountinfo(c->w->fs.data);
+	size_t asked, others;
+
+	c->mounts = plan_mounts_parse(mountinfo);
 	home_add(c, c->w->user.home);
 	home_add(c, c->w->dirs->home);
 	secret_places(c);
 	sbxsv_places(c);
 	file_places(c);
+	asked = c->n_places;
 	hide_places(c);
 	kernel_mounts(c);
+	others = c->n_places;
 	for (size_t i = 0; c->w->others && i < c->w->others->n; i++) {
 		const char *path = c->w->others->v[i];
 
 		place_add(c, path, PLACE_OTHER, NULL, "belongs to another app");
 		c->places[c->n_places - 1].create = c->w->others_data && strv_has(c->w->others_data, path);
 	}
+	other_names(c, others, c->n_places);
+	other_names(c, 0, asked);
 	/* last: plan_place_of() gives the first, and these bind least */
 	open_places(c);
+	others = c->n_places;
 	other_homes(c);
+	other_names(c, others, c->n_places);
 }
 
 void plan_unit_places(const struct unit *u, struct strv *ret)
@@ -302,6 +344,8 @@ bool plan_hidden(const struct plan_ctx *c, const struct plan_place *p)
 	if (strcmp(p->path, "/") == 0)
 		return false;
 	if (p->kind == PLACE_SECRET && plan_secret_granted(c->u, p->name))
+		return false;
+	if (p->kind == PLACE_OTHER && p->again && strv_has(&c->own, p->again))
 		return false;
 	return p->kind != PLACE_OTHER || !strv_has(&c->own, p->path);
 }

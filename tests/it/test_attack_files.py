@@ -194,3 +194,28 @@ def test_a_second_proc_of_the_host(inst, mode):
     finally:
         subprocess.run(["umount", f"{top}/proc", f"{top}/a mq"], check=True)
         box.close()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", ["strict", "open"])
+def test_a_home_directory_that_is_mounted_twice(inst, mode):
+    """What is hidden is hidden under its other name too; what lies beside it is read as ever, and login files are not written."""
+    box = jailbox.Box(inst, mode)
+    secret, netrc = box.secret(".ssh/id_rsa"), box.secret("photos/netrc")
+    box.secret(".config/autostart/x.desktop")
+    again, keys = (os.path.join(inst.base, d) for d in ("again", "keys"))
+    for d in (again, keys):
+        os.makedirs(d)
+    subprocess.run(["mount", "--bind", box.home, again], check=True)
+    subprocess.run(["mount", "--bind", os.path.dirname(secret), keys], check=True)
+    try:
+        options = ["--read", f"{again}/photos"] if mode == "strict" else []
+        results = box.attack("read", netrc.replace(box.home, again), "/", "read", secret.replace(box.home, again), "/",
+                             "read", f"{keys}/id_rsa", "/", "list", keys, options=options)
+        assert results[0] == "ok" and all(r in jailbox.REFUSED for r in results[1:]), results
+        for option, path in (("--read", again), ("--read", f"{again}/.ssh"), ("--read", keys), ("--write", f"{again}/.config/autostart")):
+            r = box.run(box.attacker, "list", "/", options=[option, path])
+            assert r.returncode == 125 and " is refused: " in r.stderr, (path, r.stderr)
+    finally:
+        subprocess.run(["umount", again, keys], check=True)
+        box.close()

@@ -194,15 +194,21 @@ static int fake_bound(void *data, struct strv *ret)
 	return 0;
 }
 
-static int fake_mounts(void *data, const char *const types[2], struct strv *ret)
+/* A directory with a text is a mount: "TYPE", or "TYPE DEVICE ROOT" in the words of the kernel. */
+static char *fake_mountinfo(void *data)
 {
 	struct fake_fs *f = data;
+	struct strbuf b = STRBUF_INIT;
 
-	for (size_t i = 0; i < f->n; i++)
-		if (S_ISDIR(f->v[i].mode) && f->v[i].text &&
-		    (strcmp(f->v[i].text, types[0]) == 0 || strcmp(f->v[i].text, types[1]) == 0))
-			strv_add(ret, f->v[i].path);
-	return 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const char *text = f->v[i].text,
+			   *more = S_ISDIR(f->v[i].mode) && text ? strchr(text, ' ') : NULL;
+
+		if (S_ISDIR(f->v[i].mode) && text)
+			strbuf_addf(&b, "%zu 1 %s %s rw - %.*s none rw\n", i + 2, more ? more + 1 : "0:1 /",
+				    f->v[i].path, (int)strcspn(text, " "), text);
+	}
+	return strbuf_take(&b);
 }
 
 struct plan_fs fake_fs_view(struct fake_fs *f)
@@ -215,7 +221,7 @@ struct plan_fs fake_fs_view(struct fake_fs *f)
 		.scan = fake_scan,
 		.socket_live = fake_live,
 		.bound = fake_bound,
-		.mounts = fake_mounts,
+		.mountinfo = fake_mountinfo,
 		.data = f,
 	};
 }
