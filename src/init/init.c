@@ -400,14 +400,18 @@ static _Noreturn void serve(struct app *a)
 				pass_on(a);
 			continue;
 		}
-		if (si.si_signo == SIGIO && si.si_code == SI_KERNEL) { /* not one that somebody sent */
+		if (si.si_signo ==
+		    SIGIO) { /* one that somebody sent too: while it was pending, it was ours as well */
 			obey(a);
 			if (a->notify >= 0)
 				pass_on(a);
-		} else if (si.si_signo != SIGCHLD)
+		}
+		if (si.si_signo == SIGCHLD) {
+			if (reap(a, &status))
+				finish(a, status);
+		} else if (si.si_signo != SIGIO || si.si_code != SI_KERNEL) {
 			forward(a, &si);
-		else if (reap(a, &status))
-			finish(a, status);
+		}
 	}
 }
 

@@ -298,6 +298,23 @@ def idle(inst, name, script, health=EXEC, more="", app=IDLE):
     return d
 
 
+def test_an_order_is_seen_among_signals_of_the_app(inst):
+    """init is told of an order by SIGIO, and of that there is never more than one pending: one that the app sent may be it."""
+    d = idle(inst, "svc", "echo checked >> asked\n", health="[Health]\nExec=/bin/sh check.sh\nInterval=200ms\nTimeout=1s\nRetries=100\n",
+             app="import signal\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n" + IDLE)
+    inst.foreground()
+    pid = inst.wait_state("svc", "running")["pid"]
+    checks(inst, "svc", 2)
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGIO)
+    wait_for(lambda: inst.peek("svc")["health"]["failures"], GENEROUS)  # it was asked for, and did not come
+    seen = len(lines(d, "asked"))
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: len(lines(d, "asked")) > seen + 2, GENEROUS)
+    inst.wait_state("svc", "running")
+    assert inst.peek("svc")["launches"] == 1
+
+
 @pytest.mark.parametrize("enforce", ["required", "off"])
 def test_exec_well_sick_and_replaced(inst, enforce):
     d = idle(inst, "svc", "echo checked >> asked\nexec test ! -e sick\n", more=f"[Sandbox]\nEnforce={enforce}\n")
