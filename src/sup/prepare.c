@@ -62,7 +62,11 @@ static int add_file(struct sha256 *s, const char *path, size_t *room, struct err
 	if (!S_ISREG(st.st_mode))
 		return err_set(e, EINVAL, "[Prepare] Files=%s is no regular file", path);
 	again = xasprintf("/proc/self/fd/%d", at);
-	fd = open(again, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	fd = open(again, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0 &&
+	    errno == EAGAIN) /* else we would wait for its holder, 45 s (proc(5), lease-break-time) */
+		return err_set(e, ETIMEDOUT, "[Prepare] Files=%s: a program has a lease on it (fcntl(2))",
+			       path);
 	if (fd < 0)
 		return err_sys(e, errno, "[Prepare] Files=%s", path);
 	add_text(s, "content");
@@ -365,8 +369,8 @@ struct js *prepare_status(const struct app *a)
 /* --- over an upgrade --- */
 
 static const struct keep_field fields[] = {
-	KEEP(prepare, TEXT, fingerprint), KEEP(prepare, UINT, tries),	  KEEP(prepare, I64, since_ms),
-	KEEP(prepare, TIMER, deadline),	  KEEP(prepare, TIMER, again), KEEP(prepare, BOOL, overdue),
+	KEEP(prepare, TEXT, fingerprint), KEEP(prepare, UINT, tries),  KEEP(prepare, I64, since_ms),
+	KEEP(prepare, TIMER, deadline),   KEEP(prepare, TIMER, again), KEEP(prepare, BOOL, overdue),
 };
 
 struct js *prepare_save(struct keep *k, const struct app *a)

@@ -360,3 +360,26 @@ def test_an_app_that_becomes_its_clients_between_two_tries(inst):
     inst.write_unit("web", f"[App]\nMode=stdio\nExec=/bin/cat\nWorkingDirectory={d}\n")
     inst.ok("reload")
     assert inst.wait_state("web", "stopped")["launches"] == 0
+
+
+def test_a_file_that_somebody_has_a_lease_on(inst, free_port):
+    """Opening it would wait for the one who has the lease: the app does, and nobody else."""
+    holder = """
+import fcntl, signal, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+f = open("lock")
+fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open("held", "w").close()
+time.sleep(1000)
+"""
+    d = app(inst, "web", RUN, head="Enabled=no\n", more="[Restart]\nSec=100ms\nMaxSec=200ms\n")
+    inst.user_file(f"{d}/hold.py", holder)
+    inst.write_unit("holder", f"[App]\nExec={PYTHON} hold.py\nWorkingDirectory={d}\n")
+    inst.up()
+    wait_for(lambda: os.path.exists(f"{d}/held"))
+    inst.spawn([harness.program("sbxsv"), "start", "web"])
+    s = inst.wait_state("web", "backoff")
+    assert "has a lease on it" in s["reason"], s
+    inst.ok("stop", "holder")
+    inst.wait_state("web", "running")
+    assert ran(d) == 1
