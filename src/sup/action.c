@@ -355,6 +355,9 @@ void app_act(struct app *a, enum app_action act)
 	case ACT_REST:
 		rest(a);
 		break;
+	case ACT_BLOCKED:
+		order_hold_gate(a);
+		break;
 	case ACT_CALM:
 		reclaim_stop(a);
 		calm(a);

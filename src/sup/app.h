@@ -391,6 +391,7 @@ void order_request(struct app *a, enum app_event e, bool person, struct strv *wi
 void order_need(struct app *a);    /* starts what it requires and is stopped */
 bool order_blocked(struct app *a); /* it must wait before it is launched; its reason says for what */
 struct js *order_awaited(const struct app *a); /* "waits_for" of one that is waiting; owned by caller */
+void order_hold_gate(struct app *a); /* it is waiting: its clients are, but not for ever */
 const char *order_save(const struct app *a); /* what is held back; NULL: nothing */
 void order_restore(struct app *a, const char *held_back);
 void order_moved(struct app *a);   /* its state changed */

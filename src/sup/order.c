@@ -203,7 +203,7 @@ static void review(struct order_world *w, struct app *a)
 	}
 	if (a->stuck == was)
 		return;
-	wait_hold_gate(a);
+	order_hold_gate(a);
 	network_gate(a);
 	command_settle(a, NULL);
 	note(w, a);
@@ -365,12 +365,13 @@ static void end_after_others(struct app *a, const enum app_event *e, struct strv
 	hold_back(a, e);
 	for (size_t i = n; i--;) {
 		struct app *x = v[i];
+		bool decided = x->held_back && (x->held_back == e || e == &ev_restart); /* a stop overtakes a restart */
 
-		if (x->held_back || ends_anyway(x, e))
+		if (decided || ends_anyway(x, e))
 			continue;
 		if (with)
 			strv_add(with, x->name);
-		x->held_back = e;
+		hold_back(x, e);
 		free(x->because);
 		x->because = e == &ev_stop ? xasprintf("stopped with %s, which it requires", a->name) : NULL;
 		let_go(x);

@@ -21,4 +21,3 @@ struct app *order_app(const struct order_world *w, const char *name); /* NULL: n
 
 /* wait.c */
 bool wait_look(struct app *a); /* it must wait; sets reason, hint and `stuck` */
-void wait_hold_gate(struct app *a);

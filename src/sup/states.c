@@ -47,7 +47,7 @@ static const struct state_step table[APP_STATE_MAX][EV_MAX] = {
                  TO(STARTING, LAUNCH), TO(STARTING, ATTACH),  TO(RUNNING, READY),    TO(STOPPING, LATE),
                  TO(FAILED, REST),     TO(BACKOFF, WAIT),     TO(STOPPED, REST),     X,
                  TO(BACKOFF, WAIT),    TO(FAILED, REST),      X,                     X,
-                 X,                    X,                     X,                     TO(WAITING, NONE),
+                 X,                    X,                     X,                     TO(WAITING, BLOCKED),
                  X,                    TO(STARTING, NONE),    X,                     X,
                  X },
 [RUNNING]   = {  TO(RUNNING, NONE),    TO(STOPPING, STOP),    TO(STOPPING, AGAIN),   TO(STOPPING, REMOVE),
@@ -108,7 +108,7 @@ _Static_assert(ELEMENTS(event_names) == EV_MAX, "a name for each event");
 
 static const char *const action_names[] = {"none",  "begin", "launch", "attach",  "ready",    "stop",
 					   "again", "late",  "hung",   "remove", "to-stay", "to-again", "to-forget",
-					   "kill",  "wait",  "rest",   "calm",    "forget",
+					   "kill",  "wait",  "rest",   "blocked", "calm",    "forget",
 					   "hold",  "held",  "hold-later", "wake", "unused", "to-idle", "rested"};
 _Static_assert(ELEMENTS(action_names) == ACT_MAX, "a name for each action");
 

@@ -62,6 +62,7 @@ enum app_action {
 	ACT_KILL,      /* SIGKILL */
 	ACT_WAIT,      /* plan the next start: DUE follows */
 	ACT_REST,      /* tidy up after the last process */
+	ACT_BLOCKED,   /* other apps come first: CLEAR follows */
 	ACT_CALM,      /* nothing runs, by a person's wish: the reason of the failure is forgotten */
 	ACT_FORGET,    /* nothing runs: forget it now */
 	ACT_HOLD,       /* session apps: newest definition, ports, no process: HELD, REFUSED or SHORT follows */

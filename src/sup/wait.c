@@ -147,11 +147,11 @@ struct js *order_awaited(const struct app *a)
 }
 
 /* Those who connect wait as long as they do for an app in backoff. */
-void wait_hold_gate(struct app *a)
+void order_hold_gate(struct app *a)
 {
-	int64_t left = APP_BACKOFF_HOLD_MS - (a->state == APP_WAITING ? clk_mono_ms() - a->since_ms : 0);
+	int64_t left = APP_BACKOFF_HOLD_MS - (clk_mono_ms() - a->since_ms);
 
-	if (a->stuck && left > 0)
+	if (a->state == APP_WAITING && a->stuck && left > 0)
 		loop_timer_start(&a->gate_timer, left);
 }
 
@@ -173,8 +173,5 @@ bool wait_look(struct app *a)
 
 bool order_blocked(struct app *a)
 {
-	if ((!a->unit->requires.n && !a->unit->after.n) || !wait_look(a))
-		return false;
-	wait_hold_gate(a);
-	return true;
+	return (a->unit->requires.n || a->unit->after.n) && wait_look(a);
 }

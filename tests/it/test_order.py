@@ -2,6 +2,7 @@
 import os
 import random
 import signal
+import socket
 import threading
 
 import pytest
@@ -159,6 +160,21 @@ def test_connections_wait_for_an_app_that_waits(inst, apps, free_port):
     apps.go("db")
     t.join(GENEROUS)
     assert got and got[0].startswith("ok ")
+
+
+def test_connections_do_not_wait_for_ever(inst, apps, free_port):
+    """Nobody knows when what it waits for comes: they wait as long as for an app in backoff."""
+    port = free_port()
+    inst.server_unit("web", port, extra_app="Requires=missing")
+    inst.foreground()
+    inst.wait_state("web", "waiting")
+    with socket.create_connection(("127.0.0.1", port), GENEROUS) as s, pytest.raises(ConnectionResetError):
+        s.recv(1)
+    assert inst.peek("web")["gate"] == "reset" and inst.peek("web")["state"] == "waiting"
+    apps.add("missing", go=False)  # now it is on its way
+    wait_for(lambda: inst.peek("web")["gate"] == "hold")
+    apps.go("missing")
+    inst.wait_state("web", "running")
 
 
 # --- failures ---
@@ -362,6 +378,27 @@ def test_a_restart_takes_those_along_that_require_it(inst, apps):
     assert apps.order("stopped")[-3:] == ["a", "b", "c"]
     inst.ok("start", "--all")
     assert apps.order("running")[-3:] == ["c", "b", "a"]
+
+
+def test_a_stop_overtakes_a_restart(inst, apps):
+    """b is to be restarted when nothing that requires it runs; meanwhile c, which it requires, is stopped."""
+    apps.add("a", "Requires=b")
+    apps.add("b", "Requires=c")
+    apps.add("c")
+    inst.foreground()
+    inst.wait_state("a", "running")
+    apps.go("a", "hold")
+    restart = Command(inst, "restart", "b")
+    wait_for(lambda: apps.told_to_end("a"))
+    stop = Command(inst, "stop", "c")
+    r = restart.end()
+    assert r.code == 1 and "another request came before" in r.err, r
+    apps.unset("a", "hold")
+    r = stop.end()
+    assert r.code == 0 and r.out.strip() in ("c: stopped too, because the apps require it: a, b",
+                                             "c: stopped too, because the apps require it: b, a"), r
+    assert states(inst) == {"a": "stopped", "b": "stopped", "c": "stopped"}
+    assert inst.peek("b")["reason"] == "stopped with c, which it requires" and inst.peek("b")["launches"] == 1
 
 
 def test_a_changed_unit_restarts_alone(inst, apps):

@@ -106,6 +106,9 @@ static void act(struct model *m, enum app_action a)
 		assert_false(alive(m) || m->holding);
 		m->timer = BACKOFF_TIMER;
 		break;
+	case ACT_BLOCKED:
+		assert_false(alive(m));
+		break;
 	case ACT_CALM: /* of an idle app whose port is being taken back: that ends */
 		m->holding = false;
 		assert_false(alive(m));
