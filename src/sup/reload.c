@@ -84,7 +84,7 @@ static void adopt_changed(struct app *a, struct unit *u, unsigned flags, struct 
 	bool was_enabled = app_newest(a)->enabled, now_enabled = u->enabled;
 	/* what clients started goes on with the definition it has, and ends with its client */
 	bool theirs = a->instances && u->mode == UNIT_STDIO;
-	bool alive = (app_alive(a) || needs_asking(a) || (a->reclaim && a->state != APP_IDLE)) && !theirs;
+	bool alive = (app_alive(a) || a->state == APP_STARTING || a->state == APP_STOPPING) && !theirs;
 	/* nothing of it runs, but it is past its ports: between two tries of [Prepare], say */
 	bool on_its_way = a->state == APP_STARTING && !a->launch;
 
@@ -126,6 +126,11 @@ static bool is_awaited(const struct sup *s, const char *name)
 	return false;
 }
 
+static bool is_wanted(const struct app *a, const struct unit *u)
+{
+	return (u->enabled || is_awaited(a->sup, a->name)) && u->mode != UNIT_STDIO;
+}
+
 static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report *r)
 {
 	struct unit *u = TAKE_PTR(en->unit);
@@ -145,7 +150,7 @@ static void adopt_good(struct app *a, struct unit_scan_entry *en, struct report 
 	unit_problems_clear(&a->problems);
 	if (first) {
 		put_in_force(a, u);
-		if ((u->enabled || is_awaited(a->sup, a->name)) && u->mode != UNIT_STDIO)
+		if (is_wanted(a, u))
 			a->todo = do_begin(u);
 		js_push_str(r->added, a->name);
 		return;
@@ -170,7 +175,7 @@ static void adopt(struct sup *s, struct unit_scan_entry *en, struct report *r)
 	a->seen = true;
 	if (a->removed) { /* it came back before its last process was gone */
 		a->removed = false;
-		a->todo = do_begin(en->unit);
+		a->todo = !en->unit || is_wanted(a, en->unit) ? do_begin(en->unit) : NULL;
 	}
 	if (en->unit)
 		adopt_good(a, en, r);

@@ -310,6 +310,11 @@ void run_start(struct app *a)
 	a->launch_later = a->sup->hand_over; /* until then, see upgrade.c */
 	if (a->launch_later)
 		return;
+	if (a->broken && refused_by_definition(a)) { /* since it began: it waited, or its [Prepare] did */
+		prepare_stop(a);
+		app_event(a, EV_REFUSED);
+		return;
+	}
 	if (shortage_of_room(a, &e) < 0) {
 		fail(a, e, "");
 		return;

@@ -12,10 +12,11 @@ from harness import PYTHON, WaitTimeout, describe, http_get, kill_pid, proc_star
 from kernelview import View, agree, living
 from test_sup import GENEROUS, lines, post, refused
 
-# What it does is said by files. Beside the server lives a child in a session of its own that does not obey.
+# What it does is said by files; with an argument it is the step of [Prepare]. Beside the server lives a child in a session of its own that does not obey.
 APP = """
 import http.server, os, signal, sys, time
-with open("starts", "a") as f: f.write(f"{os.getpid()}\\n")
+step = len(sys.argv) > 1
+with open("steps" if step else "starts", "a") as f: f.write(f"{os.getpid()}\\n")
 if os.fork() == 0:
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -32,6 +33,7 @@ class H(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 open("up", "w").close()
 while os.path.exists("slow"): time.sleep(0.02)
+if step: sys.exit(0)
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), H).serve_forever()
 """
 UNIT = """[App]
@@ -52,7 +54,9 @@ Timeout=10min
 Sec={sec}
 MaxSec=1h
 Policy={policy}
+{section}
 """
+PREPARE = f"[Prepare]\nExec={PYTHON} -S -E app.py step\nRetries=100"
 
 THINGS = ("kill app", "kill init", "kill proxy", "kill sbxsvd", "stop", "start", "restart", "reload", "upgrade", "remove", "break")
 # same: that state and that process go on     none: there is nothing to kill
@@ -64,6 +68,7 @@ MATRIX = {
     "stopped":   "none     none       same        start        same     start  start    same    same     gone    same",
     "idle":      "none     none       same        back         stopped  start  start    same    same     gone    failed",
     "waiting":   "none     none       same        back         stopped  same   same     same    same     gone    same",
+    "preparing": "again    again      same        again        stopped  same   again    same     same     gone    same",
     "starting":  "again    again      same        again        stopped  same   again    same    same     gone    same",
     "running":   "again    again      same        again        stopped  same   again    same    same     gone    same",
     "unhealthy": "again    again      same        again        stopped  same   again    same    same     gone    same",
@@ -77,13 +82,14 @@ CELLS = [(s, t, o) for s, row in MATRIX.items() for t, o in zip(THINGS, row.spli
 
 class Cell:
     def __init__(self, inst, port, state):
-        self.inst, self.port, self.state = inst, port, state
+        self.inst, self.port, self.prepares = inst, port, state == "preparing"
+        self.state = "starting" if self.prepares else state
         self.dir = inst.app_dir("app", {"app.py": APP})
-        for flag in {"starting": ["slow"], "stopping": ["stubborn"], "backoff": ["crash"], "failed": ["crash"]}.get(state, []):
+        for flag in {"starting": ["slow"], "preparing": ["slow"], "stopping": ["stubborn"], "backoff": ["crash"], "failed": ["crash"]}.get(state, []):
             inst.user_file(f"{self.dir}/{flag}")
         more = {"idle": "Mode=session", "waiting": "Requires=base"}.get(state, "")
         inst.write_unit("app", UNIT.format(python=PYTHON, dir=self.dir, port=port, more=more, sec="1h" if state == "backoff" else "5ms",
-                                           policy="no" if state == "failed" else "on-failure"))
+                                           policy="no" if state == "failed" else "on-failure", section=PREPARE if self.prepares else ""))
         if state == "waiting":
             inst.write_unit("base", f"[App]\nExec=/bin/sleep 1000\nWorkingDirectory={inst.app_dir('base')}\n[Ready]\nType=fd\nTimeout=10min\n")
         self.daemon = inst.foreground()
@@ -161,6 +167,10 @@ class Cell:
 
     # --- what follows ---
 
+    def steps(self):
+        """How often [Prepare] began."""
+        return len(lines(f"{self.dir}/steps"))
+
     def launches(self):
         return (self.inst.peek("app") or {}).get("launches")
 
@@ -176,7 +186,8 @@ class Cell:
 
     def again(self, state=None, more=1):
         old = self.was.get("pid")
-        wait_for(lambda: self.launches() == more and self.inst.peek("app")["state"] == (state or self.state), GENEROUS,
+        more = 0 if self.prepares else more
+        wait_for(lambda: self.launches() == more and self.steps() == 2 * self.prepares and self.inst.peek("app")["state"] == (state or self.state), GENEROUS,
                  f"{self.state} again; it is {self.inst.peek('app')}")
         assert old is None or proc_start(old) is None or self.inst.peek("app").get("pid") != old
 
@@ -211,12 +222,14 @@ class Cell:
         {"same": self.same, "none": self.none, "back": self.back, "stopped": self.stopped, "failed": self.failed, "gone": self.gone, "again": lambda: self.again(None, launched),
          "start": lambda: self.again("running", launched)}[outcome]()
 
-    def count(self, thing):
+    def count(self, thing, outcome):
         """As many starts as launches, and of what runs each process once."""
         s = self.inst.peek("app")
+        assert self.steps() == self.prepares * (2 if outcome == "again" else 1)
         starts = len(lines(f"{self.dir}/starts"))
         known = (s or self.was)["launches"] + (self.was["launches"] if thing == "kill sbxsvd" else 0)
         assert starts == known, f"started {starts} times, known of {known}"
+        assert bool((s or {}).get("preparing")) == (self.prepares and s is not None and s["state"] == "starting")
         runs = s is not None and s["state"] in ("starting", "running", "unhealthy", "stopping")
         mine = [p for p in self.living() if not runs or p.pid != s.get("pid")]  # its init is closed to its own user
         assert len(mine) == (2 if runs else 0), [describe(p.pid) for p in mine]
@@ -241,9 +254,9 @@ def test_cell(inst, free_port, state, thing, outcome):
     cell.happen(thing)
     cell.follow(thing, outcome)
     try:  # a program writes its line when it begins: it may not have begun
-        wait_for(lambda: not raises(cell.count, thing), GENEROUS)
+        wait_for(lambda: not raises(cell.count, thing, outcome), GENEROUS)
     except WaitTimeout:
-        cell.count(thing)
+        cell.count(thing, outcome)
     cell.reachable()
     agree(inst, cell.daemon.pid)
     if thing == "break":

@@ -219,3 +219,23 @@ def test_before_the_app_is_prepared(inst):
     inst.write_unit("web", text.replace("PROGRAM", "sh"))
     inst.wait_state("web", "running")
     assert os.path.exists(f"{d}/made") and inst.sbxsv("restart", "web").code == 0
+
+
+def test_a_unit_that_changes_during_the_question(inst, free_port):
+    """Its new rules and ports are in force from the start, though nothing of it runs yet that they could be given to."""
+    port, other = free_port(), free_port()
+    d = inst.app_dir("web")
+    fake(inst, d, f"#!/bin/sh\necho x >> {d}/asked\nwhile [ ! -e {d}/go ]; do sleep 0.02; done\necho v20.1.0\n")
+    app = f"Environment=PATH={d}/bin:/usr/bin:/bin\n"
+    needs = "[Needs]\nNode=>=18\n"
+    inst.server_unit("web", port, body=needs, extra_app=app, network="Egress=hosts\nAllow=a.example.com\n")
+    inst.foreground()
+    wait_for(lambda: os.path.exists(f"{d}/asked"))
+    inst.server_unit("web", other, body=needs, extra_app=app, network="Egress=hosts\nAllow=b.example.com\n")
+    text = inst.read_text(inst.unit_path("web"))
+    inst.write_unit("web", text.replace(f"Listen={other}", f"Listen={other}:{port}"))
+    wait_for(lambda: "b.example.com" in str(inst.peek("web")["allow"]))
+    assert [(p["host"], p["state"]) for p in inst.peek("web")["ports"]] == [(other, "held")]
+    inst.user_file(f"{d}/go")
+    s = inst.wait_state("web", "running")
+    assert http_get(other).text.startswith("ok ") and s["launches"] == 1

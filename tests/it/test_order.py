@@ -229,6 +229,20 @@ def test_a_unit_that_is_not_there_yet(inst, apps):
     assert apps.order("running")[-2:] == ["db", "web"]
 
 
+def test_what_breaks_while_it_waits_is_not_started(inst, apps):
+    apps.add("db", go=False)
+    apps.add("web", "Requires=db")
+    inst.foreground()
+    inst.wait_state("web", "waiting")
+    apps.add("web", "Requires=db\nNonsense=yes")
+    wait_for(lambda: inst.peek("web")["problems"])
+    apps.go("db")
+    s = inst.wait_state("web", "failed", "running")
+    assert s["state"] == "failed" and "Nonsense" in s["reason"] and not s["launches"], s
+    apps.add("web", "Requires=db")
+    inst.wait_state("web", "running")
+
+
 def test_a_required_unit_is_removed_and_comes_back(inst, apps):
     apps.add("db")
     apps.add("web", "Requires=db")
@@ -241,6 +255,23 @@ def test_a_required_unit_is_removed_and_comes_back(inst, apps):
     wait_for(lambda: "db" not in states(inst))
     apps.add("db")
     assert inst.wait_state("web", "running")["pid"] != web["pid"]
+
+
+def test_what_comes_back_disabled_stays_away(inst, apps):
+    """Its file is there again before its last process is gone."""
+    apps.add("a", "Enabled=no")
+    inst.foreground()
+    inst.ok("start", "a")
+    apps.go("a", "hold")
+    inst.remove_unit("a")
+    inst.ok("reload")
+    wait_for(lambda: apps.told_to_end("a"))
+    apps.add("a", "Enabled=no")
+    inst.ok("reload")
+    apps.unset("a", "hold")
+    inst.wait_state("a", "stopped")
+    assert inst.peek("a")["launches"] == 1 and apps.order("starting") == ["a"]
+    assert inst.sbxsv("start", "a").code == 0
 
 
 def test_circles_are_refused_and_nobody_else(inst, apps):
