@@ -131,10 +131,10 @@ static void need_program(const struct look *l, const struct unit_value *need, co
 /* --- interpreters --- */
 
 struct interpreter {
-	const char *what, *prefix, *names[3]; /* names: along PATH, the first that is there */
+	const char *what, *names[3]; /* names: along PATH, the first that is there */
 };
-static const struct interpreter node = {"Node", "node", {"node", "nodejs", NULL}},
-				python = {"Python", "python", {"python3", "python", NULL}};
+static const struct interpreter node = {"Node", {"node", "nodejs", NULL}},
+				python = {"Python", {"python3", "python", NULL}};
 
 /* The interpreter of a script's first line. With env(1) it is a name, which PATH decides. */
 static char *of_script(const struct look *l, const char *program)
@@ -154,15 +154,27 @@ static char *of_script(const struct look *l, const char *program)
 	return *s == '-' || !*s ? NULL : xstrndup(s, strcspn(s, " \t"));
 }
 
+/* "node", "nodejs", "python3.11": what names itself after one ("nodemon") has versions of its own. */
+static bool is_one(const struct interpreter *i, const char *program)
+{
+	const char *name = path_basename(program);
+
+	for (size_t k = 0; i->names[k]; k++)
+		if (str_starts(name, i->names[k]) &&
+		    !name[strlen(i->names[k]) + strspn(name + strlen(i->names[k]), "0123456789.")])
+			return true;
+	return false;
+}
+
 /* The one the app runs by, else the first along its PATH. */
 static char *find_interpreter(const struct look *l, const struct interpreter *i)
 {
 	CLEANUP_FREE char *script = NULL;
 
-	if (l->p->program && str_starts(path_basename(l->p->program), i->prefix))
+	if (l->p->program && is_one(i, l->p->program))
 		return xstrdup(l->p->argv.n && l->p->argv.v[0][0] == '/' ? l->p->argv.v[0] : l->p->program);
 	script = l->p->program ? of_script(l, l->p->program) : NULL;
-	if (script && str_starts(path_basename(script), i->prefix)) {
+	if (script && is_one(i, script)) {
 		char *found = on_path(l, script);
 
 		if (found)

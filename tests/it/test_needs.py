@@ -239,3 +239,29 @@ def test_a_unit_that_changes_during_the_question(inst, free_port):
     inst.user_file(f"{d}/go")
     s = inst.wait_state("web", "running")
     assert http_get(other).text.startswith("ok ") and s["launches"] == 1
+
+
+def test_a_unit_that_is_enabled_before_it_is_prepared_again(inst, free_port):
+    """Between two tries nothing of it runs; what a new process needs is taken all the same, its ports too."""
+    port, other = free_port(), free_port()
+    slow = "[Restart]\nSec=1h\nMaxSec=1h\n"
+    d = inst.server_unit("web", port, body=f"[Prepare]\nExec=/bin/false\nRetries=9\n{slow}", extra_app="Enabled=no\n")
+    inst.foreground()
+    inst.ok("start", "web", "--no-wait")
+    wait_for(lambda: "it is tried again" in (inst.peek("web").get("reason") or ""))
+    inst.server_unit("web", other, body=f"[Prepare]\nExec=/bin/true\nRetries=9\n{slow}", extra_app="Environment=X=1\n")
+    inst.wait_state("web", "running")
+    assert http_get(other).text.startswith("ok ") and os.path.isdir(d)
+
+
+def test_a_program_that_is_only_named_after_one(inst):
+    """nodemon is no Node: its version says nothing of it."""
+    d = inst.app_dir("web")
+    fake(inst, d, "#!/bin/sh\necho v20.1.0\n")
+    put(inst, f"{d}/bin/nodemon", "#!/bin/sh\n[ \"$1\" = --version ] && echo 3.0.0 && exit\nexec sleep 1000\n")
+    text = f"[App]\nExec={d}/bin/nodemon\nWorkingDirectory={d}\nEnvironment=PATH={d}/bin:/usr/bin:/bin\n[Needs]\nNode=RANGE\n"
+    inst.write_unit("web", text.replace("RANGE", ">=18"))
+    inst.write_unit("old", text.replace("RANGE", "<18"))
+    inst.foreground()
+    inst.wait_state("web", "running")
+    assert f"and {d}/bin/node is version 20.1.0" in inst.wait_state("old", "failed")["reason"]
