@@ -2,7 +2,7 @@
  * Taking a Listen= port back from an orphan of the app (doc/design.md section 5). src/ports decides whose
  * process it is; here is only the order of things: every holder must be a verified orphan, then SIGTERM to
  * all, SIGKILL after a second, and when all are gone the port is tried again. One attempt per run of the
- * supervisor and port: whatever takes the port a second time is left alone.
+ * supervisor and port, those that were broken off apart: whatever takes the port a second time is left alone.
  */
 #include "sup/app.h"
 #include "base/log.h"
@@ -56,18 +56,33 @@ static int first_attempt(struct sup *s, uint16_t port, struct err **e)
 	return 0;
 }
 
-void reclaim_stop(struct app *a)
+static void forget_attempt(struct sup *s, uint16_t port)
 {
-	struct reclaim *r = a->reclaim;
+	size_t left = 0;
 
-	if (!r)
-		return;
+	for (size_t i = 0; i < s->n_reclaimed; i++)
+		if (s->reclaimed[i] != port)
+			s->reclaimed[left++] = s->reclaimed[i];
+	s->n_reclaimed = left;
+}
+
+static void finish(struct reclaim *r)
+{
+	r->app->reclaim = NULL;
 	loop_timer_stop(&r->timer);
 	for (size_t i = 0; i < r->n; i++)
 		loop_io_stop(&r->gone[i]);
 	fd_close_many(r->pidfds, r->n);
 	free(r);
-	a->reclaim = NULL;
+}
+
+/* Broken off: whatever has the port is still the same, and this was no attempt. */
+void reclaim_stop(struct app *a)
+{
+	if (!a->reclaim)
+		return;
+	forget_attempt(a->sup, a->reclaim->port);
+	finish(a->reclaim);
 }
 
 static void signal_all(struct reclaim *r, int sig)
@@ -80,7 +95,7 @@ static void over(struct reclaim *r)
 {
 	struct app *a = r->app;
 
-	reclaim_stop(a);
+	finish(r);
 	run_ports_again(a);
 }
 

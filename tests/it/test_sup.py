@@ -452,6 +452,20 @@ def test_an_orphan_of_the_app_is_replaced(inst, free_port):
     assert inst.events("web", "port")
 
 
+def test_a_restart_while_an_orphan_is_replaced(inst, free_port):
+    """What was broken off goes on; it was not the one attempt."""
+    port = free_port()
+    d = inst.server_unit("web", port)
+    inst.user_file(f"{d}/orphan.py", "import os,signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + listener_code(port))
+    p = inst.as_app_user(["/usr/bin/setsid", "-f", PYTHON, "orphan.py"], cwd=d)
+    p.wait()
+    wait_for(lambda: os.path.exists(f"{d}/up"))
+    inst.foreground()
+    wait_for(lambda: inst.events("web", "port"))
+    assert inst.sbxsv("restart", "web").code == 0
+    assert http_get(port).text.startswith("ok ") and inst.peek("web")["launches"] >= 1
+
+
 def test_two_apps_one_port(inst, free_port):
     port = free_port()
     inst.server_unit("one", port)
