@@ -11,12 +11,14 @@
 #include "monitor/usage.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/limits.h"
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #define REAP_MS        2000
 #define DRAIN_MS       2000 /* what SIGKILL has not ended by then waits for hardware or a network file system */
+#define NAMES_MAX      100  /* tries */
 #define GRAVE_FIRST_MS 10
 #define GRAVE_LAST_MS  5000
 
@@ -83,14 +85,19 @@ void limits_prepare(struct app *a, bool jailed, struct launch_io *io)
 	struct cgroup_limits l = limits_of(a->unit);
 	CLEANUP_FREE char *name = NULL;
 	CLEANUP_ERR struct err *e = NULL;
+	uint64_t n = a->launches;
 	int fd;
 
 	limits_release(a); /* of a launch that failed before it began */
 	free(TAKE_PTR(a->group_error));
 	if (!cgroup_base(a->sup->groups) || (jailed && !cgroup_has(a->sup->groups)))
 		return;
-	name = xasprintf("%s.%llu", a->name, (unsigned long long)a->launches + 1);
-	fd = cgroup_group_make(a->sup->groups, name, &l, &a->group_limits, &e);
+	do { /* one in which somebody is still dying, of an earlier run too, keeps its name */
+		err_free(TAKE_PTR(e));
+		free(name);
+		name = xasprintf("%s.%llu", a->name, (unsigned long long)++n);
+		fd = cgroup_group_make(a->sup->groups, name, &l, &a->group_limits, &e);
+	} while (fd < 0 && err_code(e) == EEXIST && n - a->launches < NAMES_MAX);
 	if (e) { /* the app starts without: its limits are its own affair, and shown */
 		a->group_error = xstrdup(err_msg(e));
 		log_warning("%s", err_msg(e));
@@ -105,6 +112,7 @@ void limits_prepare(struct app *a, bool jailed, struct launch_io *io)
 void limits_attach(struct app *a)
 {
 	if (a->group && !a->isolation.in_group) {
+		free(a->group_error);
 		a->group_error = xstrdup("its process could not be put into its control group");
 		a->group_limits = 0;
 	}

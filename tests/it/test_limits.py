@@ -269,3 +269,65 @@ def test_groups_stay_over_an_upgrade(inst):
     assert os.path.exists(f"{base}/app.a.2")
     inst.down()
     assert not os.path.exists(base)
+
+
+# PTRACE_SEIZE with PTRACE_O_TRACEEXIT (ptrace(2)): SIGKILL brings such a process to its end, where it stops until its tracer is gone.
+TRACER = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+print(os.strerror(ctypes.get_errno()) if libc.ptrace(0x4206, int(sys.argv[1]), 0, 0x40) < 0 else "ok", flush=True)
+time.sleep(100000)
+"""
+
+
+@pytest.fixture
+def undying():
+    """undying(pid): from now on no signal ends it. The end of the test does."""
+    tracers = []
+
+    def trace(pid):
+        p = subprocess.Popen([harness.PYTHON, "-c", TRACER, str(pid)], stdout=subprocess.PIPE, text=True)
+        tracers.append((p, pid))
+        said = p.stdout.readline().strip()
+        if said != "ok":
+            pytest.skip(f"no process can be traced here: {said}")
+    yield trace
+    for p, pid in tracers:
+        p.kill()
+        p.wait()
+        p.stdout.close()
+        harness.wait_for(lambda pid=pid: not harness.lives(pid), what="its end")
+
+
+@needs_groups
+@pytest.mark.parametrize("how", ["restart", "upgrade", "kill -9"])
+def test_what_cannot_be_killed_stays_behind_in_its_group(inst, undying, how):
+    """The end of an app waits for it, though not for ever; the next launch has a group of its own and nothing to do with it."""
+    unit(inst, "a", "setsid sleep 1000 & exec sleep 1001", sandbox="Enforce=off\n")
+    daemon = inst.foreground()
+    pid = inst.wait_state("a", "running")["pid"]
+    base = machine(inst)["group"]
+
+    def sleeper():
+        return [int(p) for p in inst.read_text(f"{base}/app.a.1/cgroup.procs").split()
+                if inst.read_text(f"/proc/{p}/cmdline") == "sleep\0001000\0"]
+    victim = harness.wait_for(sleeper, what="its child")[0]
+    undying(victim)
+    if how == "restart":
+        assert inst.sbxsv("restart", "a").code == 0
+    elif how == "upgrade":
+        inst.ok("kill", "-s", "KILL", "a")
+        inst.ok("upgrade")
+        assert inst.wait_state("a", "backoff")["launches"] == 1
+        inst.ok("start", "a")
+    else:
+        daemon.kill()
+        daemon.wait()
+        daemon = inst.foreground()
+        inst.wait_state("a", "running")
+    assert harness.lives(victim) and not harness.lives(pid)
+    assert group_of(inst.peek("a")["pid"]) == f"{group_of(victim).rpartition('.')[0]}.2"
+    assert ("do not end, though SIGKILL was sent" in inst.read_text(f"{inst.base}/foreground.log")) == (how != "kill -9")
+    inst.down()
+    assert harness.lives(victim) and not os.path.exists(f"{base}/app.a.2")
