@@ -13,7 +13,7 @@ enum { KINDS_MAX = 1000, LINES_MAX = 20 };
 
 void refusals_init(struct refusals *r)
 {
-	*r = (struct refusals){.list = js_arr(), .host_diag = -1};
+	*r = (struct refusals){.list = js_arr()};
 }
 
 void refusals_finish(struct refusals *r)
@@ -21,7 +21,6 @@ void refusals_finish(struct refusals *r)
 	observer_destroy(r->observer, 0);
 	r->observer = NULL;
 	observer_finish(100); /* no loop comes after this */
-	fd_close_many(&r->host_diag, 1);
 	js_free(r->list);
 	r->list = NULL;
 }
@@ -57,16 +56,10 @@ static void on_event(void *data, struct js *event)
 	add(r, event);
 }
 
-static bool on_local(void *data, uint16_t port, char **ret_hint)
+static char *on_local(void *data, uint16_t port)
 {
-	struct refusals *r = data;
-
-	if (r->host_diag < 0)
-		r->host_diag = net_open_diag(NULL);
-	if (r->host_diag < 0 || !net_loopback_listens(r->host_diag, port))
-		return false;
-	*ret_hint = xasprintf("Loopback=%u", port);
-	return true;
+	(void)data;
+	return xasprintf("Loopback=%u", port);
 }
 
 static void on_lost(void *data, uint64_t n)
@@ -95,6 +88,7 @@ int refusals_listen(struct refusals *r, struct loop *l, const struct plan *p, co
 				    .gone = judge_gone,
 				    .event = on_event,
 				    .listens = net_loopback_listens,
+				    .host_diag = net_open_diag,
 				    .local = on_local,
 				    .lost = on_lost,
 				    .data = r};

@@ -11,7 +11,6 @@ struct refusals {
 	/* May be set: each as it comes; the event stays the list's. */
 	void (*on_event)(void *data, const struct js *event);
 	void *event_data;
-	int host_diag; /* sock_diag of the host, when something was asked for; -1 */
 	uint64_t lost; /* calls that nobody could judge, and kinds beyond the limit */
 	struct observer *observer;
 	void (*over)(void *data);

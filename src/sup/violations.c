@@ -59,21 +59,18 @@ static bool is_port_of(const struct app *a, uint16_t port)
 	return false;
 }
 
-/* What a jail has of its own, Loopback= among it, was found there before. The app's own port of the host is refused it too, but
- * asking for that is how programs wait for themselves. */
-static bool on_local(void *data, uint16_t port, char **ret_hint)
+/* The app's own port of the host is refused it too, but asking for that is how programs wait for themselves. */
+static char *on_local(void *data, uint16_t port)
 {
 	struct app *a = data, *other = a->sup->apps;
 
-	if (is_port_of(a, port) || a->sup->host_diag_fd < 0 ||
-	    !net_loopback_listens(a->sup->host_diag_fd, port))
-		return false;
+	if (is_port_of(a, port))
+		return NULL;
 	while (other && !is_port_of(other, port))
 		other = other->next;
-	*ret_hint = other && other->unit->listen[0].host_port == port /* the one that app:NAME stands for */
-			    ? xasprintf("Loopback=app:%s", other->name)
-			    : xasprintf("Loopback=%u", port);
-	return true;
+	return other && other->unit->listen[0].host_port == port /* the one that app:NAME stands for */
+		       ? xasprintf("Loopback=app:%s", other->name)
+		       : xasprintf("Loopback=%u", port);
 }
 
 static void on_lost(void *data, uint64_t n)
@@ -146,6 +143,7 @@ static int observe(struct app *a, struct observer_config *c, struct err **e)
 	c->gone = judge_gone;
 	c->event = on_event;
 	c->listens = net_loopback_listens;
+	c->host_diag = net_open_diag;
 	c->local = on_local;
 	c->lost = on_lost;
 	c->data = a;

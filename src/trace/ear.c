@@ -222,6 +222,17 @@ static void remember_connect(struct observer *o, pid_t tid, const struct sockadd
 	(void)pthread_mutex_unlock(&o->lock);
 }
 
+/* Nobody inside listens on this port of loopback, and somebody outside does: asked while the program waits, for a moment later
+ * either may be gone. */
+static bool is_kept_from(struct observer *o, uint16_t port)
+{
+	if (o->c.listens(o->c.diag, port))
+		return false;
+	if (o->host_diag < 0)
+		o->host_diag = o->c.host_diag(NULL);
+	return o->host_diag >= 0 && o->c.listens(o->host_diag, port);
+}
+
 static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 			  const struct sockaddr_storage *ss, size_t len, struct record *r)
 {
@@ -241,7 +252,7 @@ static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 	local = look_is_loopback(&r->to.sin6_addr);
 	if (!o->c.network_off)
 		remember_connect(o, tid, &r->to);
-	if (local ? o->c.listens(o->c.diag, ntohs(r->to.sin6_port)) : !o->c.network_off)
+	if (local ? !is_kept_from(o, ntohs(r->to.sin6_port)) : !o->c.network_off)
 		return false;
 	r->stream = is_stream(task_of(o, tid)->pid, c->dirfd);
 	if (local && !o->c.network_off && !r->stream)
@@ -406,6 +417,7 @@ void *ear_main(void *observer)
 	struct pollfd p[2] = {{.fd = o->c.listener, .events = POLLIN}, {.fd = o->stop, .events = POLLIN}};
 	bool idle = false;
 
+	o->host_diag = -1;
 	(void)ioctl(o->c.listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, (uint64_t)FD_SYNC_WAKE_UP);
 	while (!idle) {
 		int n = poll(p, 2, EAR_IDLE_MS);
@@ -420,6 +432,8 @@ void *ear_main(void *observer)
 		else if (p[0].revents)
 			break; /* POLLHUP: nobody of the jail is left */
 	}
+	if (o->host_diag >= 0)
+		(void)close(o->host_diag);
 	(void)pthread_mutex_lock(&o->lock);
 	o->ear_ended = true;
 	o->ear_idle = idle;

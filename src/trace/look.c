@@ -369,8 +369,7 @@ bool look_is_loopback(const struct in6_addr *a)
 	return memcmp(a, &any, sizeof any) == 0 || memcmp(a, &one, sizeof one) == 0;
 }
 
-/* Without egress nothing answers, and nobody else hears of it. Of loopback, where the ear has found nobody, the loop finds out
- * whether there is somebody on the host. */
+/* Without egress nothing answers, and nobody else hears of it. Of loopback the ear has found out. */
 static bool look_at_address(struct observer *o, const struct record *r, struct found *f)
 {
 	uint16_t port = ntohs(r->to.sin6_port);

@@ -258,7 +258,7 @@ static struct js *event_of(const struct observer *o, const struct found *f, cons
 	CLEANUP_FREE char *rule = NULL, *hint = NULL;
 	struct js *j;
 
-	if (f->op == OBSERVED_LOCAL && !o->c.local(o->c.data, f->port, &hint))
+	if (f->op == OBSERVED_LOCAL && !(hint = o->c.local(o->c.data, f->port)))
 		return NULL;
 	words_of(o, f, path, &rule, &hint);
 	j = js_obj();

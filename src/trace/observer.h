@@ -40,7 +40,7 @@ enum observed {
 	OBSERVED_UNIX,
 	OBSERVED_CONNECT,
 	OBSERVED_RESOLVE,
-	OBSERVED_LOCAL /* a connect to loopback, where nobody of the jail listens */
+	OBSERVED_LOCAL /* a connect to loopback, where nobody of the jail listens, and somebody of the host does */
 };
 #define OBSERVED_RULE_EGRESS "Egress=off"
 #define OBSERVED_RULE_LOCAL  "no Loopback= names it"
@@ -71,13 +71,15 @@ struct observer_config {
 	void (*words)(const void *judge, const char *app, unsigned op, const char *path, bool exists,
 		      bool dir, char **ret_rule, char **ret_hint);
 	void (*gone)(void *judge);
-	/* From the ear's thread, while the program waits: does somebody of the jail listen on this port of loopback? */
+	/* From the ear's thread, while the program waits: does somebody listen on this port of loopback, where the socket was made?
+	 * host_diag: one made on the host, the observer's; -1. */
 	bool (*listens)(int diag, uint16_t port);
+	int (*host_diag)(struct err **e);
 	/* From the loop. event: one of the format of doc/design.md, without seq and timestamp; the hook's. */
 	void (*event)(void *data, struct js *event);
-	/* Nobody did. false: nobody does on the host either, so nothing was refused. *ret_hint: what would allow it, the observer's
-	 * then, or NULL. */
-	bool (*local)(void *data, uint16_t port, char **ret_hint);
+	/* A port of the host's loopback was refused. What would allow it, owned by caller; NULL: it is the app's own, of which nothing
+	 * is said. */
+	char *(*local)(void *data, uint16_t port);
 	void (*lost)(void *data, uint64_t n); /* so many calls were not judged */
 	void *data;
 };

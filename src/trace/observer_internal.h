@@ -100,6 +100,7 @@ struct observer {
 	bool dead, unheard;       /* unheard: the loop waits for a call (threads.c) */
 	bool ear_again;           /* its ear was told to end, and it goes on without (observer_keep.c) */
 
+	int host_diag;                 /* the ear's, while it is there; -1: not asked for yet */
 	_Atomic bool listening_to_one; /* between RECV and the record in the buffer */
 
 	pthread_mutex_t lock; /* of all below */
