@@ -382,6 +382,8 @@ static int listens(void *data, uint16_t port)
 
 void run_ready(struct app *a, const char *what)
 {
+	if (a->state != APP_STARTING) /* it is being stopped: nobody waits for it any more */
+		return;
 	logs_note(a->logs, what);
 	status_emit_ready(a, what);
 	app_event(a, EV_READY);

@@ -58,6 +58,29 @@ def test_start_ready_exit(inst):
     assert not inst.events("web", "hook")  # nothing went wrong
 
 
+def test_one_that_is_being_stopped_does_not_get_ready(inst, free_port):
+    """It opens its port as the answer to its stop signal, before it was ready: no event says that it is, and no hook runs."""
+    port = free_port()
+    d = inst.app_dir("web", {"hook.sh": NOTE, "s.py": """
+import os, signal, socket, time
+told = []
+signal.signal(signal.SIGTERM, lambda *a: told.append(1))
+print("here", flush=True)
+while not told: time.sleep(0.02)
+s = socket.socket()
+s.bind(("127.0.0.1", int(os.environ["PORT"])))
+s.listen()
+time.sleep(2)
+"""})
+    inst.write_unit("web", f"[App]\nExec={PYTHON} s.py\nWorkingDirectory={d}\n[Network]\nListen={port}\n[Ready]\nTimeout=300s\n"
+                           "[Stop]\nTimeout=60s\n[Hooks]\nOnReady=/bin/sh hook.sh\n")
+    inst.up()
+    wait_for(lambda: "here" in inst.log("web"))
+    inst.ok("stop", "web")
+    assert inst.peek("web")["last_exit"]["code"] == 0
+    assert not inst.events("web", "ready") and not got(d, "OnReady") and "listening" not in inst.log("web")
+
+
 def test_fail(inst):
     d = app(inst, "web", run="exit 3", head="[Restart]\nPolicy=no\n")
     inst.up()
