@@ -253,4 +253,9 @@ void child_report(struct child *c)
 	/* ETOOMANYREFS: the user has more descriptors in flight than RLIMIT_NOFILE says, unix(7) */
 	if (fd_send(c->sock, &c->msg, message_size(c), c->fds, c->n_fds) < 0)
 		child_fail(c, "sockets", errno, "cannot pass on what it has made", NULL);
+	/* Ours no more. What comes next needs room too, under a low RLIMIT_NOFILE. */
+	for (size_t i = 0; i < c->n_fds; i++)
+		if (c->fds[i] != c->listener)
+			(void)close(c->fds[i]);
+	c->n_fds = 0;
 }

@@ -80,7 +80,7 @@ def test_a_storm_of_unit_files_costs_no_descriptor(inst, write_unit):
     harness.wait_for(lambda: "last" in inst.sbxsv("cat", "storm").out and (inst.peek("storm") or {}).get("description", "last") == "last",
                      what="the last version")
     assert inst.peek("good")["pid"] == pid
-    assert fds(p.pid) <= before + 2
+    harness.wait_for(lambda: fds(p.pid) <= before + 2, what="the end of its connections")
 
 
 def test_output_that_outlives_its_process(inst, write_unit):

@@ -561,8 +561,8 @@ def test_any_history_can_be_ended_and_begun(inst, apps, seed):
         what = rng.choice(("start", "stop", "restart", "kill", "edit", "all", "remove"))
         if what in ("start", "stop", "restart"):
             inst.sbxsv(what, name, "--no-wait")
-        elif what == "kill" and (inst.peek(name) or {}).get("pid"):
-            kill_pid(inst.peek(name)["pid"])
+        elif what == "kill" and (pid := (inst.peek(name) or {}).get("pid")):
+            kill_pid(pid)
         elif what == "edit":
             apps.add(name, rng.choice((lines, more))[name], command=quick)
             inst.sbxsv("reload")  # which may find a circle
