@@ -157,22 +157,40 @@ def kill_pid(pid, sig=signal.SIGKILL):
 
 # --- network ---
 
-_given = set()
+_ports = None  # the number of a port is a byte of this file, locked until this process ends
+
+
+def _open_ports():
+    path = "/var/tmp/sbxsv-test-ports.lock"  # of all users: a port that a test has is nobody else's, also while nothing listens
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        os.fchmod(fd, 0o666)
+        return fd
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)  # without O_CREAT: another user's file, fs.protected_regular
 
 
 def free_port(host="127.0.0.1"):
     """A port nobody has, below the range the kernel hands out by itself, so that it stays free. Never the same twice."""
+    global _ports
+    if _ports is None:
+        _ports = (_open_ports(), set())
+    fd, given = _ports
     for _ in range(500):
         port = random.randint(20000, 32000)
-        if port in _given:
+        if port in given:
             continue
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:  # another process's
+            continue
+        given.add(port)
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind((host, port))
             except OSError:
                 continue
-        _given.add(port)
         return port
     raise RuntimeError("no free port")
 
