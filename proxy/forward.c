@@ -111,17 +111,18 @@ int64_t forward_gone_ms(const struct forward *f)
 	return ms < GONE_MIN_MS ? GONE_MIN_MS : ms > GONE_MAX_MS ? GONE_MAX_MS : ms;
 }
 
-/* Of a session app, connections of clients that are gone must end; they are accepted with what the listener has. Half
- * of the time until the first probe, then four of them. */
-static void port_keepalive(const struct port *p)
+/* Of a session app, connections of clients that are gone must end; one of this machine is never gone without a word. Half of the
+ * time until the first probe, then four of them. Not the listener's to pass on: who connected before it was told of has another. */
+static void inbound_keepalive(const struct inbound *c)
 {
-	int s = (int)(forward_gone_ms(p->f) / 1000), idle = s / 2, every = s / 8, count = 4;
+	int s = (int)(forward_gone_ms(c->f) / 1000), idle = s / 2, every = s / 8, count = 4,
+	    fd = c->relay.io[0].fd;
 
-	if (!p->f->app->idle_ms)
+	if (!c->peer.family || !c->f->app->idle_ms)
 		return;
-	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
-	(void)setsockopt(p->acc.fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
 static struct port *port_find(struct forward *f, uint16_t app_port)
@@ -331,6 +332,7 @@ static bool on_client(struct acceptor *a, int fd, const struct sockaddr_storage 
 	app_counted(f->app);
 	list_add(&f->pending, c);
 	f->distant += c->peer.family != 0;
+	inbound_keepalive(c);
 	idle_used(f->app->idle);
 	inbound_try(c);
 	ports_run(f);
@@ -342,11 +344,12 @@ void forward_gate_changed(struct forward *f)
 	int64_t deadline = clk_mono_ms() + RETRY_LIMIT_MS;
 	struct inbound *next;
 
-	for (struct port *p = f->ports; p; p = p->next)
-		port_keepalive(p);
+	for (struct inbound *c = f->distant ? f->open.head : NULL; c; c = c->next)
+		inbound_keepalive(c);
 	for (struct inbound *c = f->pending.head; c; c = next) {
 		next = c->next;
 		c->deadline_ms = deadline;
+		inbound_keepalive(c);
 		if (f->app->gate == GATE_RESET)
 			inbound_reset(c);
 	}
@@ -470,7 +473,6 @@ void forward_listener(struct forward *f, int fd, uint16_t host_port, uint16_t ap
 		f->ports = p;
 	}
 	acceptor_init(&p->acc, f->app->proxy->loop, fd, &f->app->conns, on_client, p);
-	port_keepalive(p);
 }
 
 int forward_family(const struct forward *f, uint16_t host_port)

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import resource
 import socket
 import ssl
 import struct
@@ -367,6 +368,9 @@ def test_silence_and_limits():
 @netlab.isolated
 def test_slow_hellos_are_bounded():
     """2,000 connections that each hold as much as they may: the app waits for itself, memory stays bounded, others do not notice."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert hard > 2500, f"ulimit -Hn is {hard}: too few for 2,000 connections"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # of this test's own process
     with netlab.Lab() as lab:
         lab.dns({"a.test": ["11.2.0.10"]})
         lab.tls_site("a.test", "11.2.0.10")

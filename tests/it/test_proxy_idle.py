@@ -14,18 +14,18 @@ QUIET = 0.5  # seconds in which a word that should not come would have come
 
 
 class Driver:
-    def __init__(self, lab):
+    def __init__(self, lab, address="127.0.0.1"):
         self.jail = lab.jail()
         self.app = App(self.jail, echo)
         self.proxy = proxydrv.Proxy(self.jail.pool_socket, log=open(lab.path("proxy.log"), "w"))
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.listener = socket.create_server((address, 0), backlog=256)
         self.proxy.listen("notes", [(self.listener, APP_PORT)])
 
     def gate(self, mode, n, **kw):
         self.proxy.send("gate", app="notes", mode=mode, n=n, **({"idle_ms": 300, "idle_by": "connections"} | kw))
 
-    def says(self, what):
-        m = self.proxy.wait(what)
+    def says(self, what, timeout=20):
+        m = self.proxy.wait(what, timeout)
         return m["app"], m["n"]
 
     def silent(self):
@@ -122,6 +122,23 @@ def test_one_left_over_from_a_launch_is_wanted():
         d.proxy.jail("notes")
         d.gate("serve", 4)
         assert d.echoes(c)
+        d.close()
+
+
+@netlab.isolated
+def test_one_that_came_before_the_first_gate_is_missed_when_it_is_gone():
+    """It was in the queue of the kernel when nobody had said yet that the app may rest."""
+    with netlab.Lab() as lab:
+        lan = lab.lan()
+        lan.ip("link set lan address 02:00:00:00:77:02")
+        netlab.ip("neigh replace 192.168.77.2 lladdr 02:00:00:00:77:02 dev lan nud permanent")  # packets go there to the end
+        d = Driver(lab, "192.168.77.1")
+        c = lan.connect(d.listener.getsockname(), 20)
+        d.proxy.jail("notes")
+        d.gate("serve", 1, idle_ms=1000)
+        assert d.echoes(c)
+        lan.ip("addr flush dev lan")
+        assert d.says("unused", 120) == ("notes", 1)
         d.close()
 
 
