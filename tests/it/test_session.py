@@ -53,7 +53,10 @@ class Client:
         head, _, body = data.partition(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         while len(body) < length:
-            body += self.s.recv(65536)
+            more = self.s.recv(65536)
+            if not more:
+                raise ConnectionError(f"ended after {len(body)} of {length} bytes")
+            body += more
         return body.decode()
 
     def close(self):

@@ -185,7 +185,7 @@ static int setup(void **state)
 	put(unit, "[Sandbox]\nReadMode=strict\n");
 	free(unit);
 	unit = xasprintf("%s/notes.app", w.base);
-	text = xasprintf("[App]\nExec=/bin/true\nUser=%s\nWorkingDirectory=%s/w\n", geteuid() ? "" : "nobody",
+	text = xasprintf("[App]\nExec=/bin/true\n%sWorkingDirectory=%s/w\n", geteuid() ? "" : "User=nobody\n",
 			 w.base);
 	put(unit, text);
 	w.dir = xasprintf("%s/notes.app.d", w.base);
