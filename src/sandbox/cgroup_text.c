@@ -2,6 +2,7 @@
 #include "sandbox/cgroup.h"
 #include "base/file.h"
 #include "base/parse.h"
+#include "sandbox/mountinfo.h"
 #include <string.h>
 
 static const char *const names[] = {"memory", "cpu", "pids"};
@@ -31,55 +32,18 @@ char *cgroup_path_of(const char *text)
 	return NULL;
 }
 
-/* mountinfo writes blank, tab, newline and backslash as \ooo, proc(5). */
-static char *unescape(const char *s, size_t len)
-{
-	struct strbuf b = STRBUF_INIT;
-
-	for (size_t i = 0; i < len; i++) {
-		if (s[i] == '\\' && i + 3 < len && s[i + 1] >= '0' && s[i + 1] <= '3' && s[i + 2] >= '0' &&
-		    s[i + 2] <= '7' && s[i + 3] >= '0' && s[i + 3] <= '7') {
-			strbuf_addc(&b,
-				    (char)((s[i + 1] - '0') * 64 + (s[i + 2] - '0') * 8 + (s[i + 3] - '0')));
-			i += 3;
-		} else {
-			strbuf_addc(&b, s[i]);
-		}
-	}
-	return strbuf_take(&b);
-}
-
-/* "36 35 98:0 ROOT POINT rw,noatime master:1 - TYPE SOURCE rw": ROOT and POINT of a line of type cgroup2. */
-static bool parse_mount(const char *line, size_t len, char **ret_root, char **ret_point)
-{
-	CLEANUP_FREE char *copy = xstrndup(line, len);
-	const char *dash = strstr(copy, " - "), *field[5];
-	const char *at = copy;
-
-	if (!dash || !str_starts(dash, " - cgroup2 "))
-		return false;
-	for (size_t i = 0; i < ELEMENTS(field); i++) {
-		field[i] = at;
-		at = strchr(at, ' ');
-		if (!at || at > dash)
-			return false;
-		at++;
-	}
-	*ret_root = unescape(field[3], strcspn(field[3], " "));
-	*ret_point = unescape(field[4], strcspn(field[4], " "));
-	return true;
-}
-
 char *cgroup_directory_of(const char *mountinfo, const char *path)
 {
 	for (const char *line = mountinfo; line && *line;) {
-		CLEANUP_FREE char *root = NULL, *point = NULL;
+		CLEANUP(mountinfo_finish) struct mountinfo m = {0};
 		size_t len = strcspn(line, "\n");
 
-		if (parse_mount(line, len, &root, &point) && path_is_below(path, root)) {
-			const char *rest = str_eq(root, "/") ? path : path + strlen(root);
+		if (mountinfo_parse(line, len, &m) && str_eq(m.type, "cgroup2") &&
+		    path_is_below(path, m.root)) {
+			const char *rest = str_eq(m.root, "/") ? path : path + strlen(m.root);
 
-			return *rest && !str_eq(rest, "/") ? xasprintf("%s%s", point, rest) : xstrdup(point);
+			return *rest && !str_eq(rest, "/") ? xasprintf("%s%s", m.point, rest)
+							   : TAKE_PTR(m.point);
 		}
 		line += len + (line[len] == '\n');
 	}

@@ -14,7 +14,7 @@ libsandbox_a_SOURCES += src/sandbox/audit.c src/sandbox/audit.h src/sandbox/back
 	src/sandbox/seccomp.h src/sandbox/sys.h
 # control groups
 libsandbox_a_SOURCES += src/sandbox/cgroup.c src/sandbox/cgroup.h src/sandbox/cgroup_group.c src/sandbox/cgroup_internal.h \
-	src/sandbox/cgroup_text.c src/sandbox/limits.c src/sandbox/limits.h
+	src/sandbox/cgroup_text.c src/sandbox/mountinfo.c src/sandbox/mountinfo.h src/sandbox/limits.c src/sandbox/limits.h
 
 # The system call filters are built by libseccomp while the project is built, see seccomp.c.
 FILTER_SOURCES = src/sandbox/seccomp_rules.c src/sandbox/seccomp.h

@@ -238,17 +238,11 @@ static int real_bound(void *data, struct strv *ret)
 
 static char *real_mountinfo(void *data)
 {
-	CLEANUP_FILE FILE *f = fopen("/proc/self/mountinfo", "re");
-	struct strbuf b = STRBUF_INIT;
-	char buf[4096];
-	size_t n;
+	char *text = NULL;
 
 	(void)data;
-	if (!f)
-		return NULL;
-	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
-		strbuf_add(&b, buf, n);
-	return strbuf_take(&b);
+	(void)file_read(AT_FDCWD, "/proc/self/mountinfo", SIZE_MAX, &text, NULL, NULL);
+	return text;
 }
 
 struct plan_fs plan_fs_real(void)
