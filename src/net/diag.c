@@ -27,7 +27,8 @@ int net_open_diag(struct err **e)
 	return fd;
 }
 
-static int ask(int fd, int family, uint16_t port, uint32_t seq)
+/* Listening TCP sockets: all that have this port (0: any), by a dump, or the one that a connection to `to` would meet. */
+static int ask(int fd, int family, const void *to, size_t to_len, uint16_t port, uint32_t seq)
 {
 	struct {
 		struct nlmsghdr head;
@@ -35,15 +36,18 @@ static int ask(int fd, int family, uint16_t port, uint32_t seq)
 	} m = {
 		.head = {.nlmsg_len = sizeof m,
 			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+			 .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | (to ? 0 : NLM_F_DUMP)),
 			 .nlmsg_seq = seq},
 		.req = {.sdiag_family = (uint8_t)family,
 			.sdiag_protocol = IPPROTO_TCP,
 			.idiag_states = 1u << TCP_LISTEN_STATE,
-			.id = {.idiag_sport = htons(port)}},
+			.id = {.idiag_sport = htons(port),
+			       .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
 	ssize_t r;
 
+	if (to)
+		memcpy(m.req.id.idiag_src, to, to_len);
 	do
 		r = send(fd, &m, sizeof m, 0);
 	while (r < 0 && errno == EINTR);
@@ -96,7 +100,7 @@ static int dump(int fd, int family, uint16_t port, struct sink *s)
 	char buf[16384] __attribute__((aligned(NLMSG_ALIGNTO)));
 	int r = 0;
 
-	if (ask(fd, family, port, seq) < 0)
+	if (ask(fd, family, NULL, 0, port, seq) < 0)
 		return -1;
 	while (r == 0) {
 		ssize_t n = recv(fd, buf, sizeof buf, 0);
@@ -110,34 +114,16 @@ static int dump(int fd, int family, uint16_t port, struct sink *s)
 	return r < 0 ? -1 : 0;
 }
 
-/* One question, one answer: what a connection to this address and port would meet. */
-static int lookup(int fd, int family, const void *address, size_t len, uint16_t port, uint32_t seq)
+/* What a connection to this address and port would meet: 1 a listener, 0 nobody, -1 with errno. */
+static int lookup(int fd, int family, const void *to, size_t to_len, uint16_t port, uint32_t seq)
 {
-	struct {
-		struct nlmsghdr head;
-		struct inet_diag_req_v2 req;
-	} m = {
-		.head = {.nlmsg_len = sizeof m,
-			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST,
-			 .nlmsg_seq = seq},
-		.req = {.sdiag_family = (uint8_t)family,
-			.sdiag_protocol = IPPROTO_TCP,
-			.idiag_states = 1u << TCP_LISTEN_STATE,
-			.id = {.idiag_sport = htons(port),
-			       .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
-	};
 	struct {
 		struct nlmsghdr head;
 		char rest[1024];
 	} answer;
 	ssize_t n;
 
-	memcpy(m.req.id.idiag_src, address, len);
-	do
-		n = send(fd, &m, sizeof m, 0);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
+	if (ask(fd, family, to, to_len, port, seq) < 0)
 		return -1;
 	do /* what is left of an earlier question, broken off, is skipped */
 		n = recv(fd, &answer, sizeof answer, 0);
