@@ -49,6 +49,17 @@ int fd_memory(const char *name)
 	return fd < 0 && errno == EINVAL ? memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
 }
 
+int fd_sealed(const char *name, const void *data, size_t len)
+{
+	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+	CLEANUP_FD int fd = fd_memory(name);
+
+	if (fd < 0 || fd_write_all(fd, data, len) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0 ||
+	    lseek(fd, 0, SEEK_SET) < 0)
+		return -1;
+	return TAKE_FD(fd);
+}
+
 union control {
 	char buf[CMSG_SPACE(sizeof(int) * FD_PASS_MAX)];
 	struct cmsghdr align;

@@ -15,6 +15,8 @@ int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n);
 ssize_t fd_recv(int sock, void *data, size_t cap, int *fds, size_t max, size_t *ret_n);
 /* Memory that can be sealed, and that no machine takes for a program. -1 with errno. */
 int fd_memory(const char *name);
+/* The same with `len` bytes in it that nobody changes any more, read from the beginning. -1 with errno. */
+int fd_sealed(const char *name, const void *data, size_t len);
 void fd_close_many(int *fds, size_t n); /* closes those >= 0 and sets them to -1 */
 int fd_raise_limit(void); /* RLIMIT_NOFILE soft to hard; returns the old soft limit (for children), or -1 */
 

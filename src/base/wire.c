@@ -81,9 +81,8 @@ static void wire_flush(struct wire *w)
 
 int wire_pack(char **text, int *ret_fd)
 {
-	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
 	size_t len = strlen(*text);
-	CLEANUP_FD int fd = -1;
+	int fd;
 
 	if (len <= WIRE_MAX_BYTES) {
 		*ret_fd = -1;
@@ -93,8 +92,8 @@ int wire_pack(char **text, int *ret_fd)
 		errno = EMSGSIZE;
 		return -1;
 	}
-	fd = fd_memory("sbxsv-message");
-	if (fd < 0 || fd_write_all(fd, *text, len) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
+	fd = fd_sealed("sbxsv-message", *text, len);
+	if (fd < 0)
 		return -1;
 	free(*text);
 	*text = xasprintf("{\"memfd\":%zu}", len);

@@ -213,18 +213,6 @@ static struct plan *plan_of(struct app *a, const char *name, const char *words, 
 
 static struct net_plan no_network;
 
-/* No pipe: nobody would be there to write what it does not take, and of a user who has many it takes little (pipe(7)). */
-static int input_fd(const char *json)
-{
-	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-	CLEANUP_FD int fd = fd_memory("sbxsv-event");
-
-	if (fd < 0 || fd_write_all(fd, json, strlen(json)) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0 ||
-	    lseek(fd, 0, SEEK_SET) < 0)
-		return -1;
-	return TAKE_FD(fd);
-}
-
 static int begin(struct app *a, struct hook_run *r, const struct waiting *w, const char *words,
 		 struct err **e)
 {
@@ -240,7 +228,8 @@ static int begin(struct app *a, struct hook_run *r, const struct waiting *w, con
 	b = p->netns ? backend_for(a->unit, e) : &backend_none;
 	if (!b)
 		return -1;
-	in = input_fd(w->json);
+	/* no pipe: nobody would be there to write what it does not take, and of a user who has many it takes little (pipe(7)) */
+	in = fd_sealed("sbxsv-event", w->json, strlen(w->json));
 	if (in < 0)
 		return err_sys(e, errno, "its input");
 	out = a->logs ? logs_open_pipe_marked(a->logs, mark, e)
