@@ -210,18 +210,6 @@ static bool is_stream(pid_t pid, int fd)
 	return type == SOCK_STREAM;
 }
 
-/* sbxsv-proxy sees it, and knows the name; who it was is known here. */
-static void remember_connect(struct observer *o, pid_t tid, const struct sockaddr_in6 *to)
-{
-	const struct known_task *t = task_of(o, tid);
-	struct connected c = {.to = to->sin6_addr, .port = ntohs(to->sin6_port), .pid = t->pid};
-
-	memcpy(c.comm, t->comm, sizeof c.comm);
-	(void)pthread_mutex_lock(&o->lock);
-	o->connected[o->n_connected++ % CONNECTED_MAX] = c;
-	(void)pthread_mutex_unlock(&o->lock);
-}
-
 /* Nobody inside listens on this port of loopback, and somebody outside does: asked while the program waits, for a moment later
  * either may be gone. */
 static bool is_kept_from(struct observer *o, uint16_t port)
@@ -251,7 +239,7 @@ static bool hear_internet(struct observer *o, pid_t tid, const struct call *c,
 	}
 	local = look_is_loopback(&r->to.sin6_addr);
 	if (!o->c.network_off)
-		remember_connect(o, tid, &r->to);
+		who_connects(o, task_of(o, tid), &r->to);
 	if (local ? !is_kept_from(o, ntohs(r->to.sin6_port)) : !o->c.network_off)
 		return false;
 	r->stream = is_stream(task_of(o, tid)->pid, c->dirfd);

@@ -347,6 +347,15 @@ static void left(const struct observer *o)
 		*at = o->next_leaving;
 }
 
+static void give_back(const struct observer_config *c)
+{
+	(void)close(c->listener);
+	(void)close(c->root);
+	(void)close(c->mntns);
+	(void)close(c->diag);
+	c->gone(c->judge);
+}
+
 static void free_observer(struct observer *o)
 {
 	left(o);
@@ -356,14 +365,10 @@ static void free_observer(struct observer *o)
 	loop_timer_stop(&o->ear_timer);
 	(void)close(o->bell);
 	(void)close(o->stop);
-	(void)close(o->c.listener);
-	(void)close(o->c.root);
-	(void)close(o->c.mntns);
-	(void)close(o->c.diag);
+	give_back(&o->c);
 	(void)pthread_cond_destroy(&o->work);
 	(void)pthread_cond_destroy(&o->room);
 	(void)pthread_mutex_destroy(&o->lock);
-	o->c.gone(o->c.judge);
 	free(o->app);
 	free(o->program);
 	(void)munmap(o, sizeof *o);
@@ -482,11 +487,7 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 
 	if (o == MAP_FAILED) {
 		(void)err_sys(e, errno, "no memory for what the jail refuses");
-		(void)close(c->listener);
-		(void)close(c->root);
-		(void)close(c->mntns);
-		(void)close(c->diag);
-		c->gone(c->judge);
+		give_back(c);
 		return NULL;
 	}
 	o->c = *c;
@@ -517,51 +518,6 @@ struct observer *observer_create(struct loop *l, const struct observer_config *c
 int observer_listener(const struct observer *o)
 {
 	return o->c.listener;
-}
-
-static bool parse_host(const char *host, struct in6_addr *ret)
-{
-	memset(ret, 0, sizeof *ret);
-	if (inet_pton(AF_INET6, host, ret) == 1)
-		return true;
-	ret->s6_addr[10] = ret->s6_addr[11] = 0xff;
-	return inet_pton(AF_INET, host, &ret->s6_addr[12]) == 1;
-}
-
-/* With the lock. */
-static const struct connected *find_connected(const struct observer *o, const struct in6_addr *to,
-					      uint16_t port)
-{
-	size_t n = o->n_connected < CONNECTED_MAX ? o->n_connected : CONNECTED_MAX;
-	const struct connected *by_port = NULL;
-
-	for (size_t i = 1; i <= n; i++) {
-		const struct connected *c = &o->connected[(o->n_connected - i) % CONNECTED_MAX];
-
-		if (c->port != port)
-			continue;
-		if (to && memcmp(&c->to, to, sizeof *to) == 0)
-			return c;
-		by_port = by_port ? by_port : c;
-	}
-	return by_port ? by_port : n ? &o->connected[(o->n_connected - 1) % CONNECTED_MAX] : NULL;
-}
-
-int observer_who(struct observer *o, const char *host, uint16_t port, pid_t *ret_pid, char *command,
-		 size_t cap)
-{
-	const struct connected *c;
-	struct in6_addr to;
-	bool literal = parse_host(host, &to);
-
-	(void)pthread_mutex_lock(&o->lock);
-	c = find_connected(o, literal ? &to : NULL, port ? port : 53);
-	if (c) {
-		*ret_pid = c->pid;
-		(void)snprintf(command, cap, "%s", c->comm);
-	}
-	(void)pthread_mutex_unlock(&o->lock);
-	return c ? 0 : -1;
 }
 
 void observer_destroy(struct observer *o, unsigned wait_ms)

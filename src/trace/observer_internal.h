@@ -150,12 +150,15 @@ void ear_wait_end(struct observer *o); /* before the listener is closed; fine wh
 
 void *ear_main(void *observer);
 void *judge_main(void *observer);
+
+/* --- who.c --- */
+void who_connects(struct observer *o, const struct known_task *t, const struct sockaddr_in6 *to); /* the ear */
 /* True: refused; `f`, o->real and o->asked are filled. In the judge's thread. */
 bool look_at(struct observer *o, const struct record *r, struct found *f, bool *ret_asked);
 /* O_PATH of a path of the host, absolute and no longer than 2 * PATH_MAX; -1: it is not there, or where looking it up would tell
  * somebody. */
 int host_look_up(const char *path, bool follow);
-bool look_is_loopback(
-	const struct in6_addr *a); /* v4 mapped; also the address that stands for it, 0.0.0.0 and :: */
+/* v4 mapped; also the address that stands for it, 0.0.0.0 and ::. */
+bool look_is_loopback(const struct in6_addr *a);
 /* Paths that libraries try by themselves and do without. Pure. */
 bool look_is_habit(enum observed op, const char *path);
