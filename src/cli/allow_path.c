@@ -24,28 +24,6 @@ struct path_wish {
 	int refused; /* accept() said no by a rule: the exit code */
 };
 
-static int add_path(struct path_wish *w, const char *key, const char *path);
-static int add_port(struct path_wish *w, const char *key, const char *port);
-static const struct {
-	int id;
-	const char *key;
-	enum plan_access want;
-	int (*add)(struct path_wish *w, const char *key, const char *value);
-} kinds[] = {
-	{OPT_ALLOW_READ, "Read", PLAN_READ, add_path},
-	{OPT_ALLOW_WRITE, "Write", PLAN_WRITE, add_path},
-	{OPT_ALLOW_SOCKET, "UnixSocket", PLAN_READ, add_path},
-	{OPT_ALLOW_LOOPBACK, "Loopback", PLAN_READ, add_port},
-};
-
-bool allow_path_asked(const struct cli_args *a)
-{
-	for (size_t i = 0; i < ELEMENTS(kinds); i++)
-		if (cli_has(a, kinds[i].id))
-			return true;
-	return false;
-}
-
 static void wish_finish(struct path_wish *w)
 {
 	for (size_t i = 0; i < w->n; i++) {
@@ -102,6 +80,26 @@ static int add_port(struct path_wish *w, const char *key, const char *port)
 		return cli_fail(CLI_USAGE, "at most %d ports at once", PATHS_MAX);
 	w->v[w->n++] = (struct unit_edit){.key = key, .text = xstrdup(port)};
 	return CLI_OK;
+}
+
+static const struct {
+	int id;
+	const char *key;
+	enum plan_access want;
+	int (*add)(struct path_wish *w, const char *key, const char *value);
+} kinds[] = {
+	{OPT_ALLOW_READ, "Read", PLAN_READ, add_path},
+	{OPT_ALLOW_WRITE, "Write", PLAN_WRITE, add_path},
+	{OPT_ALLOW_SOCKET, "UnixSocket", PLAN_READ, add_path},
+	{OPT_ALLOW_LOOPBACK, "Loopback", PLAN_READ, add_port},
+};
+
+bool allow_path_asked(const struct cli_args *a)
+{
+	for (size_t i = 0; i < ELEMENTS(kinds); i++)
+		if (cli_has(a, kinds[i].id))
+			return true;
+	return false;
 }
 
 static enum plan_access wanted(const char *key)

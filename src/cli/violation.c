@@ -1,5 +1,6 @@
 #include "cli/violation.h"
 #include "cli/cli.h"
+#include "trace/observer.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ char *violation_advice(const struct js *v, const char *app)
 	CLEANUP_FREE char *command = NULL;
 
 	/* No rule was asked, and often no name is known: then it is the command that counts. */
-	if ((!hint || !*hint) && str_eq(js_str(v, "rule"), "Egress=off") && !js_str(v, "path"))
+	if ((!hint || !*hint) && str_eq(js_str(v, "rule"), OBSERVED_RULE_EGRESS) && !js_str(v, "path"))
 		return app ? xasprintf("sbxsv allow %s HOST", app) : xstrdup("--allow HOST");
 	if (!hint || !*hint)
 		return NULL;

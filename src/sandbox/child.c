@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <linux/netlink.h>
 #include <poll.h>
-#include <linux/netlink.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

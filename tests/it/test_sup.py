@@ -439,13 +439,17 @@ def test_a_dev_server_in_the_apps_folder_is_a_stranger(inst, free_port):
     assert str(p.pid) in s["reason"] and p.poll() is None
 
 
-def test_an_orphan_of_the_app_is_replaced(inst, free_port):
-    port = free_port()
+def orphan(inst, port):
+    """The unit web, and a process of its folder that has its port and that nobody is in charge of."""
     d = inst.server_unit("web", port)
     inst.user_file(f"{d}/orphan.py", "import os,signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + listener_code(port))
-    p = inst.as_app_user(["/usr/bin/setsid", "-f", PYTHON, "orphan.py"], cwd=d)
-    p.wait()
+    inst.as_app_user(["/usr/bin/setsid", "-f", PYTHON, "orphan.py"], cwd=d).wait()
     wait_for(lambda: os.path.exists(f"{d}/up"))
+
+
+def test_an_orphan_of_the_app_is_replaced(inst, free_port):
+    port = free_port()
+    orphan(inst, port)
     inst.foreground()
     inst.wait_state("web", "running")
     assert http_get(port).text.startswith("ok ")
@@ -455,11 +459,7 @@ def test_an_orphan_of_the_app_is_replaced(inst, free_port):
 def test_a_restart_while_an_orphan_is_replaced(inst, free_port):
     """What was broken off goes on; it was not the one attempt."""
     port = free_port()
-    d = inst.server_unit("web", port)
-    inst.user_file(f"{d}/orphan.py", "import os,signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + listener_code(port))
-    p = inst.as_app_user(["/usr/bin/setsid", "-f", PYTHON, "orphan.py"], cwd=d)
-    p.wait()
-    wait_for(lambda: os.path.exists(f"{d}/up"))
+    orphan(inst, port)
     inst.foreground()
     wait_for(lambda: inst.events("web", "port"))
     assert inst.sbxsv("restart", "web").code == 0
